@@ -1,0 +1,90 @@
+"""celery-guard makes Celery jobs safe: accepted is not lost, effects are not repeated, no failure is silent.
+
+The public face. Names are imported when first used, so that ``import celery_guard`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .contract.contract import Contract
+    from .contract.retry import Retry
+    from .contract.timing import Timing
+    from .errors import (
+        ConfigurationError,
+        DeadlinePassed,
+        EnqueueError,
+        GuardError,
+        Interruption,
+        JobCancelled,
+        JobFailed,
+        KeyBusy,
+        KeyConflict,
+        LeaseLost,
+        PayloadError,
+        PayloadTooLargeError,
+        StoreError,
+    )
+    from .flow.context import RunningJob, current_job
+    from .guard import Guard
+    from .integrations.celery.task import GuardedTask
+    from .job.row import Job
+    from .job.state import State
+    from .settings import Settings
+
+__all__ = [
+    "ConfigurationError",
+    "Contract",
+    "DeadlinePassed",
+    "EnqueueError",
+    "Guard",
+    "GuardError",
+    "GuardedTask",
+    "Interruption",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "KeyBusy",
+    "KeyConflict",
+    "LeaseLost",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "Retry",
+    "RunningJob",
+    "Settings",
+    "State",
+    "StoreError",
+    "Timing",
+    "current_job",
+]
+
+_HOMES = {
+    "Contract": "contract.contract",
+    "Guard": "guard",
+    "GuardedTask": "integrations.celery.task",
+    "Job": "job.row",
+    "Retry": "contract.retry",
+    "RunningJob": "flow.context",
+    "Settings": "settings",
+    "State": "job.state",
+    "Timing": "contract.timing",
+    "current_job": "flow.context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("celery-guard")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES.get(name, 'errors')}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

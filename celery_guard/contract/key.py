@@ -1,0 +1,231 @@
+"""The name of one call among all calls of a task: its key, and the fingerprint of what it carries.
+
+Both are computed where the job is accepted, travel with it and are never computed again. The arguments are bound through the
+task's signature first, with defaults filled in, so that ``charge(7)``, ``charge(order_id=7)`` and ``charge(7, currency="EUR")``
+with that default are one call. What counts as one value: :mod:`celery_guard.contract.canonical`.
+
+=============  =======================================================================================
+key            SHA-256 of task, tenant and the values that ``Contract.key`` names
+fingerprint    SHA-256 of all bound arguments, or of those that ``Contract.match`` names
+=============  =======================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter, Signature
+from typing import Any, NoReturn, Protocol
+from uuid import UUID
+
+from celery_guard.errors import ContractError, EnqueueError, PayloadError
+
+from .canonical import canonical
+from .contract import Key, Tenant
+
+__all__ = ["Identity", "Named", "check_key", "identify"]
+
+#: The argument that carries the tenant where the contract names none.
+_TENANT = "tenant"
+_TENANT_LENGTH = 255
+_SHOWN_LENGTH = 200
+
+
+class Named(Protocol):
+    """What a contract says about names: a ``Contract`` or an ``Effective``."""
+
+    @property
+    def key(self) -> Key | None: ...
+
+    @property
+    def match(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def tenant(self) -> Tenant | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a job is."""
+
+    #: 64 hexadecimal digits; None where the call has no key.
+    key: str | None
+    #: 64 hexadecimal digits; None only without a key, where a value cannot be compared.
+    fingerprint: str | None
+    tenant: str | None
+    #: The key's values as a person reads them, in bounded length; empty without a key.
+    shown: str
+
+
+def identify(
+    contract: Named, task_name: str, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Identity:
+    """Compute key, fingerprint and tenant of one call.
+
+    ``signature`` is that of the task's body without ``self``; None where the sender does not know the task.
+
+    Raises:
+        TypeError: the arguments do not fit the signature.
+        PayloadError: a value that counts has no canonical text.
+        EnqueueError: a named value is missing, or the tenant is no short text.
+    """
+    call = _Call(task_name, signature, args, kwargs)
+    tenant = _tenant(contract.tenant, call)
+    values = None if contract.key is None else _key_values(contract.key, call)
+    if values is None:
+        return Identity(None, _loose_fingerprint(call), tenant, "")
+    key = _sha256(canonical([task_name, tenant, values]))
+    shown = ", ".join(f"{name}={canonical(value)}" for name, value in values.items())
+    return Identity(key, _sha256(_matched(contract.match, call)), tenant, _shortened(shown))
+
+
+def check_key(contract: Named, signature: Signature, task_name: str) -> None:
+    """Refuse a contract that names an argument which the task does not have.
+
+    Raises:
+        ContractError: names the arguments that exist.
+    """
+    parameters = signature.parameters
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for field, value in (("key", contract.key), ("match", contract.match), ("tenant", contract.tenant)):
+        for name in _names(value):
+            if name.split(".")[0] not in parameters:
+                having = ", ".join(parameters) or "none"
+                raise ContractError(
+                    f"{task_name}: Contract.{field} names {name!r}, which is no argument of the task. Its arguments: {having}."
+                )
+
+
+class _Call:
+    """One call's arguments, bound when they are first asked for."""
+
+    def __init__(
+        self, task_name: str, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.task_name = task_name
+        self.signature = signature
+        self.args = args
+        self.kwargs = kwargs
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """What the caller passed, by parameter. Without a signature, positional arguments have no names."""
+        if self.signature is None:
+            return {"*": list(self.args), **self.kwargs}
+        return self.signature.bind(*self.args, **self.kwargs).arguments
+
+    @cached_property
+    def bound(self) -> dict[str, Any]:
+        """``given`` with defaults filled in."""
+        if self.signature is None:
+            return self.given
+        filled = self.signature.bind(*self.args, **self.kwargs)
+        filled.apply_defaults()
+        return filled.arguments
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Any]:
+        """``bound``, and beside it what ``**kwargs`` takes."""
+        parameters = () if self.signature is None else self.signature.parameters.values()
+        extra: dict[str, Any] = next((self.bound[p.name] for p in parameters if p.kind is Parameter.VAR_KEYWORD), {})
+        return {**extra, **self.bound}
+
+    def may_have(self, name: str) -> bool:
+        """Whether the call can have an argument of this name; cheaper than binding."""
+        return name in self.kwargs or (self.signature is not None and name in self.signature.parameters)
+
+    def value(self, path: str) -> Any:
+        """The value at a path such as ``order`` or ``order.id``."""
+        name, *deeper = path.split(".")
+        if name not in self.by_name:
+            self._missing(path, "the call has no argument of this name; pass it by name")
+        found = self.by_name[name]
+        for step in deeper:
+            if not isinstance(found, Mapping):
+                self._missing(
+                    path, f"{step!r} is looked for in a value of type {type(found).__qualname__}, not a mapping"
+                )
+            if step not in found:
+                self._missing(path, f"there is no {step!r} in the mapping")
+            found = found[step]
+        return found
+
+    def _missing(self, path: str, why: str) -> NoReturn:
+        raise EnqueueError(f"{self.task_name}: the contract names {path!r}, but {why}. Nothing was enqueued.")
+
+
+def _key_values(key: Key, call: _Call) -> dict[str, Any] | None:
+    if callable(key):
+        value = key(*call.args, **call.kwargs)
+        return None if value is None else {"key": value}
+    return {name: call.value(name) for name in _names(key)}
+
+
+def _matched(match: tuple[str, ...] | None, call: _Call) -> str:
+    if match is not None:
+        return canonical({name: call.value(name) for name in match})
+    # A default that has no text is left out while it is not passed: it is in no message either.
+    return canonical(
+        {name: value for name, value in call.bound.items() if name in call.given or _has_text(value)}, "the call"
+    )
+
+
+def _loose_fingerprint(call: _Call) -> str | None:
+    """A fingerprint for a job without a key, to tell two payloads under one id apart; None rather than an error.
+
+    Celery's own ids are never met twice, so this one is made for speed.
+    """
+    try:
+        arguments = call.bound
+    except TypeError:
+        arguments = {"*": list(call.args), **call.kwargs}
+    try:
+        return _sha256(json.dumps(arguments, sort_keys=True, default=canonical))
+    except (TypeError, ValueError, RecursionError, PayloadError):
+        return None
+
+
+def _has_text(value: Any) -> bool:
+    try:
+        canonical(value)
+    except PayloadError:
+        return False
+    return True
+
+
+def _tenant(tenant: Tenant | None, call: _Call) -> str | None:
+    if callable(tenant):
+        value = tenant(*call.args, **call.kwargs)
+    elif tenant is None:
+        value = call.value(_TENANT) if call.may_have(_TENANT) else None
+    else:
+        value = call.value(tenant)
+    return None if value is None else _tenant_text(value, call.task_name)
+
+
+def _tenant_text(value: Any, task_name: str) -> str:
+    text = str(value) if isinstance(value, (str, int, UUID)) and not isinstance(value, bool) else ""
+    if not text or len(text) > _TENANT_LENGTH or not text.isprintable():
+        raise EnqueueError(
+            f"{task_name}: the tenant is a value of type {type(value).__qualname__} that is no printable text of 1 to "
+            f"{_TENANT_LENGTH} characters. Pass the tenant's name or id. Nothing was enqueued."
+        )
+    return text
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if value is None or callable(value):
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."

@@ -1,0 +1,145 @@
+"""The job that is running here, as its body sees it: ``self.job`` and ``celery_guard.current_job``."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from celery_guard.errors import DeadlinePassed, JobCancelled, LeaseLost
+from celery_guard.job.instant import Instant, instant_to_datetime
+from celery_guard.job.verdict import Granted
+
+if TYPE_CHECKING:
+    from .lease import LeaseKeeper
+
+__all__ = ["RunningJob", "current_job", "running_job"]
+
+#: The innermost guarded job of this task, thread or greenlet.
+running_job: ContextVar[RunningJob | None] = ContextVar("celery_guard_running_job", default=None)
+
+#: ``check`` asks the store at most this often (seconds); in between it knows what the last renewal said.
+_ASK_EVERY = 1.0
+
+
+class RunningJob:
+    """One attempt of a job, alive in this process.
+
+    Everything that a body may ask is here; nothing here changes the job.
+    """
+
+    def __init__(
+        self, granted: Granted, keeper: LeaseKeeper, lease: timedelta, limit: timedelta | None, asked: float
+    ) -> None:
+        self._granted = granted
+        self._keeper = keeper
+        self._lease = lease.total_seconds()
+        self._begun = self.renewed = asked
+        self._limit = None if limit is None else limit.total_seconds()
+        self.lost = False
+        self.cancelled = granted.cancel
+
+    @property
+    def id(self) -> str:
+        """The job's id, which is Celery's task id."""
+        return self._granted.id
+
+    @property
+    def key(self) -> str | None:
+        """The hash of the job's key; None without one."""
+        return self._granted.key
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._granted.attempts
+
+    @property
+    def fence(self) -> int:
+        """The fencing token: strictly greater than that of every earlier attempt. Hand it to what you write to."""
+        return self._granted.fence
+
+    @property
+    def owner(self) -> str:
+        """Who holds the lease: this process, and which of its claims."""
+        return self._granted.owner
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant the job was accepted for."""
+        return self._granted.tenant
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the job must have ended, by the store's clock, aware, in UTC. The same in every attempt."""
+        instant = self._granted.deadline
+        return None if instant is None else instant_to_datetime(instant)
+
+    @property
+    def deadline_instant(self) -> Instant | None:
+        """The deadline as the store wrote it, for the jobs that this one starts."""
+        return self._granted.deadline
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id that ties together all jobs that one request started."""
+        return self._granted.correlation_id
+
+    @property
+    def elapsed(self) -> timedelta:
+        """How long ago this attempt was claimed."""
+        return timedelta(seconds=time.monotonic() - self._begun)
+
+    def check(self) -> None:
+        """Stop here if there is no reason to go on. Call it between steps and in loops.
+
+        Asks the store at most once a second, so it is cheap enough for any loop.
+
+        Raises:
+            LeaseLost: another attempt may own the job by now.
+            JobCancelled: a person asked for the job to stop.
+            DeadlinePassed: the job's deadline or this attempt's limit is over.
+        """
+        now = time.monotonic()
+        if now - self.renewed >= _ASK_EVERY and not self.lost:
+            self._keeper.renew_now(self)
+        if self.lost or time.monotonic() - self.renewed > self._lease:
+            self.lost = True
+            raise LeaseLost(
+                f"Job {self.id} (fence {self.fence}): the lease of this attempt was lost; another attempt may be running. "
+                "Stop here and write nothing more."
+            )
+        if self.cancelled:
+            raise JobCancelled(f"Job {self.id} was asked to stop.")
+        remaining = self._granted.remaining
+        if remaining is not None and self.elapsed >= remaining:
+            raise DeadlinePassed(f"Job {self.id}: its deadline {self.deadline} is over.")
+        if self._limit is not None and now - self._begun >= self._limit:
+            raise DeadlinePassed(f"Job {self.id}: this attempt has used its {self._limit:g} s.")
+
+    def owned(self) -> bool:
+        """Whether this attempt still owns the job, as far as the last answer of the store goes."""
+        return not self.lost and time.monotonic() - self.renewed <= self._lease
+
+    def downstream_key(self, name: str) -> str:
+        """A stable idempotency key for a call to somebody else: the same in every attempt and replay of this job.
+
+        ``name`` tells several calls of one job apart. 32 hexadecimal digits.
+        """
+        return hashlib.sha256(f"{self.id}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def __repr__(self) -> str:
+        return f"<RunningJob {self.id} attempt {self.attempt} fence {self.fence}>"
+
+
+def current_job() -> RunningJob:
+    """The guarded job that is running here, from anywhere below its body.
+
+    Raises ``RuntimeError`` where none is: outside a worker, or in a task without a guard.
+    """
+    job = running_job.get()
+    if job is None:
+        raise RuntimeError("No guarded job is running here.")
+    return job

@@ -1,0 +1,178 @@
+"""The way in: from a message that Celery has built to a row that counts when the transaction commits.
+
+    draft (what Celery built) -> would it come back as it went? -> key and fingerprint -> envelope -> size -> row
+
+Nothing is sent here. The row is the job; the relay publishes it when it is due. So a job costs its caller one INSERT,
+works with the broker down, and is gone with the transaction if that rolls back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from inspect import Signature
+from typing import Any
+
+from celery_guard.contract.codec import first_difference, wire_size
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.key import identify
+from celery_guard.errors import KeyBusy, KeyConflict, PayloadError, PayloadTooLargeError
+from celery_guard.job.envelope import HEADER, Envelope
+from celery_guard.job.row import NewJob, Payload
+from celery_guard.job.state import Kind
+from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
+from celery_guard.store.protocol import Door, Store
+
+from .context import RunningJob
+
+__all__ = ["Draft", "carry", "enqueue", "explain_refusal", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message as Celery built it, before the guard has accepted it."""
+
+    id: str
+    task: str
+    queue: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    #: (args, kwargs) decoded again from ``body``; None where the sender is Celery itself and not a person.
+    came_back: tuple[Any, Any] | None
+    body: bytes
+    headers: dict[str, Any]
+    delivery: Mapping[str, Any]
+    priority: int | None = None
+    delay: timedelta = timedelta(0)
+    expires_in: timedelta | None = None
+    in_canvas: bool = False
+    parent_id: str | None = None
+    root_id: str | None = None
+    group_id: str | None = None
+    #: Guard header of the message this one carries on (retry, replace): its identity stays.
+    carried_on: Envelope | None = field(default=None)
+
+
+def prepare(
+    draft: Draft, contract: Effective, signature: Signature | None, parent: RunningJob | None, payload_limit: int
+) -> NewJob:
+    """Make the row of a guarded job, or refuse it before anything is written.
+
+    Raises:
+        PayloadError: a value would not come back equal and of the same type; names its path.
+        PayloadTooLargeError: the encoded message is over ``payload_limit`` bytes.
+        TypeError: the arguments do not fit the task's signature.
+    """
+    if draft.came_back is not None:
+        _refuse_changed(draft, draft.came_back)
+    identity = identify(contract, draft.task, signature, draft.args, draft.kwargs)
+    envelope = Envelope(
+        id=draft.id,
+        key=identity.key,
+        fingerprint=identity.fingerprint,
+        generation=0,
+        created=time.time(),
+        deadline=None if parent is None else parent.deadline_instant,
+        tenant=identity.tenant if identity.tenant is not None or parent is None else parent.tenant,
+        correlation_id=draft.id if parent is None else parent.correlation_id,
+    )
+    payload = seal(draft, envelope, payload_limit)
+    return NewJob(
+        id=draft.id,
+        task=draft.task,
+        queue=draft.queue,
+        payload=payload,
+        priority=draft.priority,
+        tenant=envelope.tenant,
+        key=identity.key,
+        fingerprint=identity.fingerprint,
+        delay=draft.delay,
+        deadline=parent.deadline_instant if parent is not None else None,
+        deadline_in=_earliest(draft.expires_in, contract.timing.deadline),
+        in_canvas=draft.in_canvas,
+        parent_id=draft.parent_id,
+        root_id=draft.root_id,
+        group_id=draft.group_id,
+        correlation_id=envelope.correlation_id,
+    )
+
+
+def carry(draft: Draft, payload_limit: int) -> NewJob:
+    """Make the row of a message whose task has no guard: it travels with the transaction and ends when published."""
+    return NewJob(
+        id=draft.id,
+        task=draft.task,
+        queue=draft.queue,
+        payload=seal(draft, None, payload_limit),
+        kind=Kind.CARRIED,
+        priority=draft.priority,
+        delay=draft.delay,
+        deadline_in=draft.expires_in,
+        parent_id=draft.parent_id,
+        root_id=draft.root_id,
+        group_id=draft.group_id,
+    )
+
+
+def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> Payload:
+    """The message as it is stored, with the envelope in its headers, if it is not too large."""
+    headers = draft.headers if envelope is None else {**draft.headers, HEADER: envelope.to_header()}
+    try:
+        payload = Payload(draft.body, json.dumps(headers), json.dumps(draft.delivery))
+    except (TypeError, ValueError) as error:
+        raise PayloadError(
+            f"{draft.task}: a header or delivery option is not plain JSON ({error}). Headers travel with every attempt; "
+            "use strings, numbers, lists and mappings with string keys.",
+            "headers",
+        ) from error
+    size = wire_size(payload.body, payload.headers, payload.delivery)
+    if size > payload_limit:
+        raise PayloadTooLargeError(
+            f"{draft.task}: the message has {size} bytes on the wire (body {len(payload.body)} before base64, headers "
+            f"{len(payload.headers)}); the limit (setting payload_limit) is {payload_limit}. Store the data and pass its id.",
+            size,
+            payload_limit,
+        )
+    return payload
+
+
+def enqueue(to: Store | Door, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Write the rows: in a transaction of the store's own, or through a door into the caller's."""
+    return to.enqueue(jobs)
+
+
+def explain_refusal(job: NewJob, answer: Enqueued) -> KeyConflict | KeyBusy | None:
+    """The error for a single job that was not accepted; None where it was, or is a duplicate."""
+    match answer:
+        case Accepted() | Duplicate():
+            return None
+        case Conflict(holder=holder, state=state):
+            what = "key" if job.key is not None else "id"
+            return KeyConflict(
+                f"{job.task}: this {what} was accepted before with other arguments, as job {holder} ({state.value}). "
+                "Nothing was enqueued. Use another key for another call, or name the arguments that must match in Contract.match.",
+                holder,
+            )
+        case Busy():
+            return KeyBusy(
+                f"{job.task}: another open transaction is enqueuing the same key. Nothing was enqueued. "
+                "Try again when that transaction has ended."
+            )
+
+
+def _refuse_changed(draft: Draft, came_back: tuple[Any, Any]) -> None:
+    for name, sent, received in (("args", draft.args, came_back[0]), ("kwargs", draft.kwargs, came_back[1])):
+        difference = first_difference(sent, received, name)
+        if difference is not None:
+            raise PayloadError(
+                f"{draft.task}: {difference.path} would not come back as it went: {difference.why}. "
+                "Pass a value that the serializer keeps, such as a string, a number or an id.",
+                difference.path,
+            )
+
+
+def _earliest(a: timedelta | None, b: timedelta | None) -> timedelta | None:
+    return b if a is None else a if b is None else min(a, b)

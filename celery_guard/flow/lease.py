@@ -1,0 +1,190 @@
+"""Keeping leases alive while bodies run, and telling the store what Celery was told.
+
+One thread a process (a greenlet where threads are patched), started after fork at the first claim. It sleeps until
+the first lease is a third through, renews all that are with one statement, and goes back to sleep: a body shorter
+than that costs nothing here. The store's clock decides; this clock only decides when to ask::
+
+    claim           1/3 renew       2/3 renew       renewals fail ...                lease over
+      |---------------|---------------|------------------------------------------------|
+      body runs, owned()                                                                owned() is False:
+                                                                                        the body is told to stop,
+                                                                                        and settle will be refused
+                                                                                        if anybody claimed since
+
+A lease is let go, not renewed for ever: at the attempt's limit plus grace, so that a body that hangs is taken from its process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+
+from celery_guard.errors import StoreError
+from celery_guard.store.protocol import Store
+
+from .context import RunningJob
+
+__all__ = ["LeaseKeeper"]
+
+logger = logging.getLogger("celery_guard.lease")
+
+#: How long a finished job may wait for the store to learn that Celery was told (seconds).
+_FLUSH_EVERY = 1.0
+#: More than this many are written at once.
+_FLUSH_AT = 200
+
+
+class LeaseKeeper:
+    """The leases and the told jobs of one process. Safe for threads; starts afresh after fork."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._held: dict[tuple[str, int], _Held] = {}
+        self._told: list[tuple[str, int]] = []
+        self._told_since = 0.0
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def hold(self, job: RunningJob, lease: timedelta, until: timedelta | None) -> None:
+        """Keep the lease alive from now on, for ``until`` at most (None: as long as the body runs)."""
+        if self._pid != os.getpid():
+            self._reset()
+        held = _Held(job, lease, None if until is None else time.monotonic() + until.total_seconds())
+        with self._changed:
+            self._held[job.id, job.fence] = held
+            self._start()
+            if len(self._held) == 1:
+                self._changed.notify()
+
+    def let_go(self, job: RunningJob) -> None:
+        """The attempt has ended; its lease is nobody's concern any more."""
+        with self._changed:
+            self._held.pop((job.id, job.fence), None)
+
+    def told(self, id: str, fence: int) -> None:
+        """Celery was told how this job ended; the store will learn it within about a second."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._changed:
+            if not self._told:
+                self._told_since = time.monotonic()
+            self._told.append((id, fence))
+            self._start()
+            if len(self._told) in (1, _FLUSH_AT):
+                self._changed.notify()
+
+    def renew_now(self, job: RunningJob) -> None:
+        """Renew one lease and learn whether it is still owned, and wanted."""
+        with self._changed:
+            held = self._held.get((job.id, job.fence))
+        if held is not None and not held.over():
+            self._renew([held])
+
+    def flush(self) -> None:
+        """Write what Celery was told. A failure is kept for the next time; the sweep covers what never arrives."""
+        with self._changed:
+            batch, self._told = self._told, []
+        if not batch:
+            return
+        try:
+            self._store.told(batch)
+        except StoreError as error:
+            logger.warning("the store could not be told about %d finished jobs yet: %s", len(batch), error)
+            with self._changed:
+                self._told[:0] = batch
+                self._told_since = time.monotonic()
+
+    def close(self) -> None:
+        """Write what is left and end the thread. Called when the process goes down in order."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+        self.flush()
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._closing = False
+            self._thread = threading.Thread(target=self._run, name="celery-guard-lease", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            with self._changed:
+                self._changed.wait(self._pause())
+                if self._closing:
+                    return
+                now = time.monotonic()
+                due = [held for held in self._held.values() if held.renew_at <= now and not held.over()]
+                flush = bool(self._told) and (len(self._told) >= _FLUSH_AT or now - self._told_since >= _FLUSH_EVERY)
+            if due:
+                self._renew(due)
+            if flush:
+                self.flush()
+
+    def _pause(self) -> float | None:
+        now = time.monotonic()
+        times = [held.renew_at for held in self._held.values() if not held.over()]
+        if self._told:
+            times.append(self._told_since + _FLUSH_EVERY if len(self._told) < _FLUSH_AT else now)
+        return max(0.0, min(times) - now) if times else None
+
+    def _renew(self, due: Iterable[_Held]) -> None:
+        """One statement for leases of one length. A failure is tried again soon; only time makes a lease lost."""
+        by_length: dict[timedelta, list[_Held]] = {}
+        for held in due:
+            by_length.setdefault(held.lease, []).append(held)
+        for lease, group in by_length.items():
+            asked = time.monotonic()
+            try:
+                kept = self._store.renew([(h.job.id, h.job.fence, h.job.owner) for h in group], lease)
+            except StoreError as error:
+                logger.warning("%d leases could not be renewed: %s", len(group), error)
+                for held in group:
+                    held.try_again()
+                continue
+            cancel = {(renewal.id, renewal.fence): renewal.cancel for renewal in kept}
+            for held in group:
+                held.answered(asked, cancel.get((held.job.id, held.job.fence)))
+
+
+class _Held:
+    """A lease that is kept alive."""
+
+    __slots__ = ("_third", "job", "lease", "renew_at", "until")
+
+    def __init__(self, job: RunningJob, lease: timedelta, until: float | None) -> None:
+        self.job = job
+        self.lease = lease
+        self.until = until
+        self._third = lease.total_seconds() / 3
+        self.renew_at = time.monotonic() + self._third
+
+    def over(self) -> bool:
+        """Lost, or past the attempt's limit and grace: not to be renewed."""
+        return self.job.lost or (self.until is not None and time.monotonic() >= self.until)
+
+    def try_again(self) -> None:
+        self.renew_at = time.monotonic() + self._third / 4
+
+    def answered(self, asked: float, cancel: bool | None) -> None:
+        """``cancel`` is None when the store does not know this lease any more."""
+        if cancel is None:
+            self.job.lost = True
+            return
+        self.job.renewed = asked
+        self.job.cancelled = self.job.cancelled or cancel
+        self.renew_at = asked + self._third

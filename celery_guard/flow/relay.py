@@ -1,0 +1,219 @@
+"""The relay: publishes what is due, and sees to what nobody looks after.
+
+    take (token, for a time) -> publish a batch -> mark what the broker took -> back to take
+
+Any number may run; two at a time are active on a store, the rest stand by. A row that a relay has taken and not marked, because
+the relay was killed or paused, is due again after the hold; its message may then go out twice, which the claim makes harmless. A relay that
+wakes up late finds its token gone from the rows and marks nothing.
+
+Three kinds of trouble are kept apart:
+
+==================  ===========================================================================================
+the broker is down  rows are given back unharmed; the relay waits, longer each time, up to half a minute
+a row is refused    it alone is put off, longer each time; after ``publish_attempts`` it is dead (unpublishable)
+the store is down   nothing was marked; what was published is claimed or published again
+==================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from celery_guard.contract.retry import Retry
+from celery_guard.errors import StoreError
+from celery_guard.job.failure import describe
+from celery_guard.job.row import Outgoing
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import ENDED, Reason, State
+from celery_guard.settings import Settings
+from celery_guard.store.protocol import Store
+
+from .sweep import Sweep
+
+__all__ = ["Published", "Publisher", "Relay"]
+
+logger = logging.getLogger("celery_guard.relay")
+
+#: How many relays work on one store at the same time; the others wait for a slot.
+SLOTS = 2
+
+#: How soon an idle relay looks again at first; doubled up to the setting ``poll``.
+_IDLE_FROM = timedelta(milliseconds=20)
+
+_REFUSED = Retry(max_attempts=None, within=timedelta(days=3650), base=1, cap=300)
+_OUTAGE = Retry(max_attempts=None, within=timedelta(days=3650), base=0.5, cap=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a batch."""
+
+    sent: tuple[str, ...] = ()
+    #: (id, error) of rows that the broker, or the codec, will not have.
+    refused: tuple[tuple[str, Exception], ...] = ()
+    #: Why the rest of the batch was not tried: the broker cannot be reached.
+    outage: Exception | None = None
+
+
+class Publisher(Protocol):
+    """Sends stored messages to the broker."""
+
+    def publish(self, rows: Sequence[Outgoing]) -> Published:
+        """Publish a batch. ``sent`` are those that the broker has confirmed, where it confirms. Raises nothing for one row's sake."""
+        ...
+
+    def depth(self, queue: str) -> int | None:
+        """How many messages wait in a queue; None where the broker does not say."""
+        ...
+
+    def tell(self, row: Outgoing, error: Exception) -> None:
+        """Tell Celery's result backend about a dead job whose message cannot be delivered to any worker."""
+        ...
+
+
+class Relay:
+    """One relay. :meth:`run` works until told to stop; :meth:`once` does one batch."""
+
+    def __init__(self, store: Store, publisher: Publisher, sweep: Sweep, settings: Settings, name: str) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._sweep = sweep
+        self._settings = settings
+        self._name = name
+        self._batches = itertools.count()
+        self._draw = random.Random()
+        self._outages = 0
+        self._idle = _IDLE_FROM
+        self._slot: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Relay and sweep until ``stop`` is set, then finish the batch at hand, give the slot back and return."""
+        try:
+            while not stop.is_set():
+                self._turn(stop)
+        finally:
+            self._release()
+
+    def once(self) -> int:
+        """Take one batch and publish it; how many rows were taken.
+
+        Raises:
+            StoreError: the store could not be asked, or not be told; nothing is lost.
+        """
+        token = f"{self._name}:{next(self._batches)}"
+        rows = self._store.take(token, self._settings.relay_batch, self._settings.relay_hold)
+        if not rows:
+            return 0
+        due = [row for row in rows if not self._expired(token, row)]
+        published = self._publisher.publish(due)
+        if published.sent:
+            self._store.sent(token, published.sent, self._settings.suspect_after)
+        by_id = {row.id: row for row in due}
+        for id, error in published.refused:
+            self._refused(token, by_id[id], error)
+        self._outage(token, due, published)
+        return len(rows)
+
+    def drain(self) -> int:
+        """Publish until nothing is due any more, or the broker is out; how many rows were taken."""
+        total = 0
+        while (taken := self.once()) and not self._outages:
+            total += taken
+        return total + taken
+
+    def sweep(self) -> int:
+        """One pass of the sweep, now; how many rows were moved or deleted."""
+        return self._sweep.once()
+
+    def _turn(self, stop: threading.Event) -> None:
+        try:
+            if not self._active():
+                stop.wait(self._settings.poll.total_seconds())
+                return
+            self._sweep.maybe()
+            taken = self.once()
+        except StoreError as error:
+            logger.warning("the relay could not reach the store: %s", error)
+            stop.wait(self._settings.poll.total_seconds())
+            return
+        if self._outages:
+            stop.wait(_OUTAGE.delay(self._outages, None, self._draw).total_seconds())
+        elif taken < self._settings.relay_batch:
+            self._idle = _IDLE_FROM if taken else min(self._idle * 2, self._settings.poll)
+            self._pause(stop)
+
+    def _pause(self, stop: threading.Event) -> None:
+        """Until something is due, the store hints at work, or it is time to look again: the longer idle, the later."""
+        try:
+            due = self._store.next_due()
+            pause = self._idle if due is None else max(timedelta(0), min(due, self._idle))
+            if pause and not stop.is_set():
+                self._store.wait(pause)
+        except StoreError as error:
+            logger.warning("the relay could not reach the store: %s", error)
+            stop.wait(self._settings.poll.total_seconds())
+
+    def _active(self) -> bool:
+        """Hold one of the slots; false while others hold them all."""
+        ttl = self._settings.relay_hold
+        for slot in [self._slot] if self._slot else [f"relay:{n}" for n in range(SLOTS)]:
+            if self._store.hold(slot, self._name, ttl):
+                self._slot = slot
+                return True
+        self._slot = None
+        return False
+
+    def _release(self) -> None:
+        if self._slot is not None:
+            try:
+                self._store.release(self._slot, self._name)
+            except StoreError as error:
+                logger.warning("the relay's slot could not be given back, it lapses by itself: %s", error)
+            self._slot = None
+
+    def _expired(self, token: str, row: Outgoing) -> bool:
+        if not row.expired:
+            return False
+        self._end(token, row, Reason.EXPIRED, TimeoutError("the deadline was over before the job was published"))
+        return True
+
+    def _refused(self, token: str, row: Outgoing, error: Exception) -> None:
+        if row.state in ENDED:
+            self._publisher.tell(row, error)
+            self._store.told([(row.id, row.fence)])
+        elif row.refusals + 1 >= self._settings.publish_attempts:
+            logger.error("job %s (%s) cannot be published and is dead now: %s", row.id, row.task, error)
+            self._end(token, row, Reason.UNPUBLISHABLE, error)
+        else:
+            delay = _REFUSED.delay(row.refusals, timedelta(seconds=1), self._draw)
+            logger.warning("job %s (%s) was refused, next try in %s: %s", row.id, row.task, delay, error)
+            self._store.postpone(token, [(row.id, delay)], refused=True)
+
+    def _end(self, token: str, row: Outgoing, reason: Reason, error: Exception) -> None:
+        failure = describe(
+            error, failure_class="permanent", task=row.task, worker=self._name, fence=row.fence, attempt=0
+        )
+        self._store.end(
+            token,
+            Settlement(
+                row.id, row.fence, "", State.DEAD, reason, tell_within=timedelta(0), keep=self._settings.keep_dead,
+                failure=failure,
+            ),
+        )  # fmt: skip
+
+    def _outage(self, token: str, rows: Sequence[Outgoing], published: Published) -> None:
+        if published.outage is None:
+            self._outages = 0
+            return
+        self._outages += 1
+        settled = {*published.sent, *(id for id, _ in published.refused)}
+        back = [(row.id, timedelta(0)) for row in rows if row.id not in settled]
+        self._store.postpone(token, back, refused=False)
+        logger.warning("the broker cannot be reached; %d jobs wait in the store: %s", len(back), published.outage)

@@ -1,0 +1,146 @@
+"""The sweep: brings back what was lost, and ends what cannot be brought back.
+
+It alone takes a job from an owner whose lease has lapsed, and it alone judges that a message was lost. Both are one
+compare-and-set on what it saw: if the owner came back meanwhile, or another sweep was faster, nothing changes.
+
+A published message that nobody claims is not a lost message: the queue may be long. It is published again only if the
+queue is empty, or a job that was published later is already running; at doubling intervals, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.retry import Retry
+from celery_guard.job.decide import Next, after_crash
+from celery_guard.job.failure import describe
+from celery_guard.job.row import Attempt, StoredFailure
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import Reason, State
+from celery_guard.settings import Settings
+from celery_guard.store.protocol import Store
+
+if TYPE_CHECKING:
+    from .relay import Publisher
+
+__all__ = ["Sweep"]
+
+logger = logging.getLogger("celery_guard.sweep")
+
+#: Rows looked at in one pass; the rest waits for the next.
+_LIMIT = 500
+
+
+class Sweep:
+    """Recovers, ends and forgets. Any number may run at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        settings: Settings,
+        contract_named: Callable[[str], Effective],
+        knows: Callable[[str], bool],
+        name: str,
+    ) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._settings = settings
+        self._contract_named = contract_named
+        self._knows = knows
+        self._name = name
+        self._draw = random.Random()
+        self._next = 0.0
+        self._crash_backoff = Retry(
+            max_attempts=None,
+            within=timedelta(days=3650),
+            base=settings.crash_base.total_seconds(),
+            cap=settings.crash_cap.total_seconds(),
+        )
+
+    def maybe(self) -> None:
+        """Sweep, if the last time is long enough ago. Raises ``StoreError``."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._settings.sweep_every.total_seconds() * self._draw.uniform(0.8, 1.2)
+            self.once()
+
+    def once(self) -> int:
+        """One pass over everything; how many rows were moved or deleted. Raises ``StoreError``."""
+        return self.recover_lapsed() + self.recover_unclaimed() + self._store.retain(_LIMIT)
+
+    def recover_lapsed(self) -> int:
+        """Take jobs from owners whose lease has lapsed: to run again, or to their end."""
+        moved = 0
+        for attempt in self._store.lapsed(_LIMIT):
+            next = after_crash(attempt, self._contract_named(attempt.task), self._crash_backoff, self._draw)
+            if self._store.recover(attempt, self._settlement(attempt, next, None, crashed=True)):
+                moved += 1
+                logger.warning(
+                    "job %s (%s): the lease of %s lapsed, %s", attempt.id, attempt.task, attempt.owner, _words(next)
+                )
+        return moved
+
+    def recover_unclaimed(self) -> int:
+        """Publish again what was published and never claimed, or give it up."""
+        moved = 0
+        depths: dict[str, int | None] = {}
+        for attempt in self._store.suspects(_LIMIT):
+            if attempt.queue not in depths:
+                depths[attempt.queue] = self._publisher.depth(attempt.queue)
+            moved += self._unclaimed(attempt, depths[attempt.queue])
+        return moved
+
+    def _unclaimed(self, attempt: Attempt, depth: int | None) -> bool:
+        if attempt.remaining is not None and attempt.remaining <= timedelta(0):
+            return self._give_up(attempt, Reason.EXPIRED, "the deadline was over before any worker took the job")
+        if depth and not attempt.overtaken:
+            return not self._store.defer(attempt, self._settings.suspect_after)
+        if attempt.publications >= self._settings.max_publications:
+            if self._knows(attempt.task):
+                return self._give_up(attempt, Reason.NEVER_CLAIMED, "published many times, and no worker took it")
+            return self._give_up(attempt, Reason.UNKNOWN_TASK, "no worker knows a task of this name")
+        again = Next(State.PENDING, attempt.reason or Reason.NEW)
+        return self._store.recover(attempt, self._settlement(attempt, again, None, crashed=False))
+
+    def _give_up(self, attempt: Attempt, reason: Reason, why: str) -> bool:
+        state = State.DROPPED if self._contract_named(attempt.task).best_effort else State.DEAD
+        failure = self._describe(
+            attempt, TimeoutError(f"{why} (queue {attempt.queue}, {attempt.publications} publications)")
+        )
+        logger.error("job %s (%s) is %s: %s", attempt.id, attempt.task, state.value, why)
+        return self._store.recover(attempt, self._settlement(attempt, Next(state, reason), failure, crashed=False))
+
+    def _settlement(self, attempt: Attempt, next: Next, failure: StoredFailure | None, *, crashed: bool) -> Settlement:
+        again = next.state is State.PENDING
+        if failure is None and crashed:
+            failure = self._describe(attempt, _lapse_error(attempt, next))
+        return Settlement(
+            attempt.id, attempt.fence, attempt.owner, next.state, next.reason, next.delay, tell_within=timedelta(0),
+            keep=self._settings.keep if next.state is State.CANCELLED else self._settings.keep_dead, failure=failure,
+            crashed=crashed and next.reason in (Reason.LOST, Reason.CRASHED), retried=again and next.reason is Reason.RETRY,
+        )  # fmt: skip
+
+    def _describe(self, attempt: Attempt, error: Exception) -> StoredFailure:
+        return describe(
+            error, failure_class="unknown", task=attempt.task, worker=attempt.owner or self._name, fence=attempt.fence,
+            attempt=attempt.attempts,
+        )  # fmt: skip
+
+
+def _lapse_error(attempt: Attempt, next: Next) -> Exception:
+    if next.reason in (Reason.TIME_LIMIT, Reason.RETRY):
+        return TimeoutError(f"time limit: the attempt ran for {attempt.age} and was ended, or hung")
+    return RuntimeError(
+        f"worker lost: the process {attempt.owner} stopped renewing its lease {attempt.age} after the start"
+    )
+
+
+def _words(next: Next) -> str:
+    return f"next attempt in {next.delay}" if next.again else f"the job is {next.state.value} ({next.reason})"

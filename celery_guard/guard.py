@@ -1,0 +1,76 @@
+"""``Guard``: ties an app, a store and the observers together. The only file that knows everyone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Celery
+
+from celery_guard.errors import ConfigurationError
+from celery_guard.flow.relay import Relay
+from celery_guard.integrations.celery.install import install
+from celery_guard.integrations.celery.relay import make_relay
+from celery_guard.integrations.celery.runtime import Runtime
+from celery_guard.integrations.celery.send import through
+from celery_guard.settings import Settings
+from celery_guard.store.protocol import Store
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """The guard of one Celery app.
+
+    Settings given here win over ``app.conf.guard_*``, which win over ``CELERY_GUARD_*`` in the environment; see
+    :class:`~celery_guard.settings.Settings` for their names, units and defaults. Nothing is opened or read before the first use.
+
+    >>> from celery import Celery
+    >>> app = Celery("shop", broker="memory://")
+    >>> guard = Guard(app, store="sqlite:///:memory:")
+
+    Raises:
+        ConfigurationError: the app has a guard with other settings already.
+    """
+
+    def __init__(self, app: Celery, **settings: Any) -> None:
+        self._runtime: Runtime = install(app, settings)
+        if not self._runtime.made_with(settings):
+            raise ConfigurationError(
+                f"The app {app.main!r} has a guard already, made with other settings or by its first GuardedTask. Make one Guard "
+                "for an app, right after the app and before its tasks."
+            )
+
+    @property
+    def app(self) -> Celery:
+        """The app."""
+        return self._runtime.app
+
+    @property
+    def settings(self) -> Settings:
+        """What holds, from all three places. Raises ``SettingError``."""
+        return self._runtime.settings
+
+    @property
+    def store(self) -> Store:
+        """The queue of record."""
+        return self._runtime.store
+
+    @contextmanager
+    def using(self, transaction: Any) -> Iterator[None]:
+        """Send everything inside the block in a transaction of yours: it goes out if, and only if, that commits.
+
+        Works for any canvas; tasks without a guard that are sent inside travel along and go out with the rest.
+        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database; savepoints are honoured.
+
+        Raises:
+            TypeError: there is no door for such an object.
+            WrongDatabaseError: it is not on the store's database.
+        """
+        with through(self.store.door(transaction)):
+            yield
+
+    def relay(self) -> Relay:
+        """A relay for this thread: ``relay().drain()`` publishes what is due, which is handy in tests."""
+        return make_relay(self._runtime)

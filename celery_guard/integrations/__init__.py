@@ -1,0 +1,1 @@
+"""Where others' languages are spoken: Celery's, and the frameworks that bring a transaction."""

@@ -1,0 +1,66 @@
+"""What Celery's side of a running attempt keeps until it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery_guard.flow.context import RunningJob
+from celery_guard.flow.enqueue import Draft
+from celery_guard.job.row import NewJob
+
+__all__ = ["Attempt", "Collected", "collecting", "collector", "current_attempt"]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One body at work: the message it came with, and the one that carries it on, if it asked for that."""
+
+    request: Any
+    job: RunningJob
+    #: A send under this attempt's own id (retry, replace): kept for settle instead of being enqueued.
+    kept: Draft | None = None
+    #: The kept message differs from this one: it was given other arguments or options.
+    changed: bool = False
+    #: The body said when to retry; otherwise the contract does.
+    delayed: bool = False
+    #: Sends of a canvas that replaces this attempt.
+    handed_over: list[NewJob] | None = None
+    #: ``retry`` found its own bound reached: whatever it raised is final.
+    exhausted: bool = False
+
+
+#: The innermost attempt of this task, thread or greenlet.
+current_attempt: ContextVar[Attempt | None] = ContextVar("celery_guard_attempt", default=None)
+
+
+@dataclass(slots=True)
+class Collected:
+    """Sends that are to be written together, later."""
+
+    jobs: list[NewJob] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    #: Celery itself sends (chain's next, links): what it passes on is checked no further than Celery would.
+    by_celery: bool = False
+
+
+_collecting: ContextVar[Collected | None] = ContextVar("celery_guard_collecting", default=None)
+
+
+@contextmanager
+def collecting(*, by_celery: bool = False) -> Iterator[Collected]:
+    """Gather every send inside the block instead of writing it."""
+    collected = Collected(by_celery=by_celery)
+    token = _collecting.set(collected)
+    try:
+        yield collected
+    finally:
+        _collecting.reset(token)
+
+
+def collector() -> Collected | None:
+    """The innermost block that gathers sends; None outside one."""
+    return _collecting.get()

@@ -1,0 +1,118 @@
+"""Letting Celery build a message without sending it.
+
+Celery's own ``send_task`` runs against a kombu producer that keeps what it is given and opens no connection. So the
+bytes, headers, routing, serializer and the ``before_``/``after_task_publish`` signals are Celery's own, and the broker may be down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+from kombu import Exchange, Producer, Queue
+from kombu.serialization import loads
+
+__all__ = ["Captured", "capture", "decode"]
+
+#: Properties that the transport fills in again for each publication.
+_OF_THE_TRANSPORT = frozenset({"body_encoding", "delivery_tag", "delivery_info"})
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A message that Celery built and nobody sent."""
+
+    body: bytes
+    headers: dict[str, Any]
+    delivery: dict[str, Any]
+    queue: str
+    result: Any
+
+    def decoded(self) -> tuple[Any, Any]:
+        """(args, kwargs) as a worker will see them."""
+        args, kwargs, _embed = decode(self.body, self.delivery, self.headers)
+        return args, kwargs
+
+
+def decode(body: bytes, delivery: Mapping[str, Any], headers: Mapping[str, Any]) -> Any:
+    """Decode a stored body with the serializer (and compression) that its own message names."""
+    if headers.get("compression"):
+        from kombu.compression import decompress
+
+        body = decompress(body, headers["compression"])
+    content_type = delivery["content_type"]
+    return loads(body, content_type, delivery["content_encoding"], accept={content_type})
+
+
+def capture(app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:
+    """Have ``app`` build the message of a task. What Celery would raise for a bad call is raised here too.
+
+    ``send_task`` calls the result backend unless the result is ignored, and with some backends that means a connection. So
+    the message is built as if it were, and the header says afterwards what the caller said.
+    """
+    producer = _Capturing()
+    wanted = options.get("ignore_result")
+    options["ignore_result"] = True
+    result = type(app).send_task(app, name, args, kwargs, producer=producer, **options)
+    result.ignored = wanted
+    body, headers, delivery, queue = producer.taken
+    headers["ignore_result"] = wanted
+    return Captured(body, headers, delivery, queue, result)
+
+
+class _Connection:
+    """What ``send_task`` asks of a producer's connection."""
+
+    def _reraise_as_library_errors(self) -> Any:
+        return nullcontext()
+
+
+class _Capturing(Producer):  # type: ignore[misc]
+    """A producer that keeps the first message it is given. A second one is Celery's ``task-sent`` event, and is dropped."""
+
+    connection = _Connection()
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._taken: tuple[bytes, dict[str, Any], dict[str, Any], str] | None = None
+        self._exchange_type = "direct"
+
+    @property
+    def taken(self) -> tuple[bytes, dict[str, Any], dict[str, Any], str]:
+        assert self._taken is not None, "Celery's send_task published nothing"
+        return self._taken
+
+    def publish(self, body: Any, exchange: Any = None, declare: Any = None, **options: Any) -> None:
+        if self._taken is not None:
+            return
+        if isinstance(exchange, Exchange):
+            self._exchange_type = exchange.type
+        options["retry"] = False
+        super().publish(body, exchange=exchange, declare=declare, **options)
+
+    def _publish(
+        self, body: Any, priority: Any, content_type: str, content_encoding: str, headers: Any, properties: Any,
+        routing_key: str, mandatory: Any, immediate: Any, exchange: str, declare: Any, *_rest: Any,
+    ) -> None:  # fmt: skip
+        declared = next((entity.name for entity in declare or () if isinstance(entity, Queue)), None)
+        queue = routing_key if declared is None else declared
+        delivery = {
+            "exchange": exchange,
+            "exchange_type": self._exchange_type,
+            "routing_key": routing_key,
+            "queue": queue,
+            "declare": declared is not None,
+            "priority": priority,
+            "content_type": content_type,
+            "content_encoding": content_encoding,
+            "properties": {key: value for key, value in properties.items() if key not in _OF_THE_TRANSPORT},
+        }
+        encoded = (
+            body.encode(content_encoding if content_encoding != "binary" else "utf-8")
+            if isinstance(body, str)
+            else body
+        )
+        self._taken = bytes(encoded), dict(headers), delivery, queue

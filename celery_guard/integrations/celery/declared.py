@@ -1,0 +1,52 @@
+"""What Celery's own options declare about a task, in the contract's words.
+
+An option counts as declared where the task, or a class between it and Celery's, sets it, or the app's configuration
+does. A default of Celery's (every task has ``max_retries = 3``) is not a declaration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Task
+
+from celery_guard.contract.contract import UNSET, ReadOptions
+
+__all__ = ["read_options", "unwrap_autoretry"]
+
+_READ = (
+    "autoretry_for", "dont_autoretry_for", "retry_kwargs", "retry_backoff", "retry_backoff_max", "retry_jitter", "max_retries",
+    "default_retry_delay", "time_limit", "soft_time_limit", "expires", "reject_on_worker_lost",
+)  # fmt: skip
+
+
+def read_options(task: Any) -> ReadOptions:
+    """Read a bound task's declared options."""
+    found = {name: value for name in _READ if (value := _declared(task, name)) is not UNSET}
+    for name in ("autoretry_for", "dont_autoretry_for"):
+        if name in found:
+            found[name] = tuple(found[name])
+    return ReadOptions(**found)
+
+
+def unwrap_autoretry(task: Any) -> None:
+    """Take Celery's autoretry wrapper off the body: the contract does what it declares, by the one path of retries.
+
+    The wrapper would also catch ``Reject``, and send the retry before the attempt is settled.
+    """
+    plain = task.__dict__.pop("_orig_run", None)
+    if plain is not None:
+        task.run = plain
+
+
+def _declared(task: Any, name: str) -> Any:
+    if name in task.__dict__:
+        return task.__dict__[name]
+    for kind in type(task).__mro__:
+        if kind is Task:
+            break
+        if name in kind.__dict__ and not (name == "max_retries" and getattr(kind, "abstract", False)):
+            value = kind.__dict__[name]
+            # ``bind`` writes the app's configuration onto the class: None there means that nobody said anything
+            return UNSET if value is None and name != "max_retries" else value
+    return UNSET

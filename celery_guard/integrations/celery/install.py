@@ -1,0 +1,32 @@
+"""Tying the guard to an app: its door, its worker steps and its beat task. Opens nothing, reads no configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from celery import Celery
+
+from . import signals
+from .relay import RelayStep, register_relay_task
+from .runtime import ATTRIBUTE, Runtime
+from .send import Sender
+from .worker import ConsumerStep
+
+__all__ = ["install"]
+
+
+def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
+    """The runtime of an app; made, and the app's sends opened onto the store, if it has none yet."""
+    found: Runtime | None = app.__dict__.get(ATTRIBUTE)
+    if found is not None:
+        return found
+    runtime = Runtime(app, arguments)
+    setattr(app, ATTRIBUTE, runtime)
+    runtime.sender = Sender(runtime, app.send_task)
+    app.send_task = runtime.sender
+    app.steps["worker"].add(RelayStep)
+    app.steps["consumer"].add(ConsumerStep)
+    register_relay_task(runtime)
+    signals.connect()
+    return runtime

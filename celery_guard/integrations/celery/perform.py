@@ -1,0 +1,273 @@
+"""From Celery's call of a task to the guard's run, and from its ending back to what Celery understands.
+
+The tracer calls the task; :func:`perform` runs the delivery. The body's exceptions become outcomes, the ending becomes a return value
+or an exception. What Celery would send after the body (links, the chain's next step) was written by settle and is taken off the request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from celery import signature, states
+from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
+from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
+from kombu.exceptions import EncodeError
+
+from celery_guard.errors import Interruption, JobFailed, LeaseLost, PayloadError, StoreError
+from celery_guard.flow.context import RunningJob
+from celery_guard.flow.enqueue import Draft, enqueue, seal
+from celery_guard.flow.run import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
+from celery_guard.job.envelope import HEADER, Envelope, open_header
+from celery_guard.job.outcome import (
+    Failed,
+    HandedOver,
+    Ignored,
+    Interrupted,
+    Outcome,
+    Rejected,
+    Replaced,
+    RetryAsked,
+    Returned,
+    Stopped,
+)
+from celery_guard.job.row import NewJob, Payload
+from celery_guard.job.state import Reason, State
+
+from .attempt import Attempt, collecting, current_attempt
+from .limits import soft_limit_allowed, soft_limit_deferred
+from .result import decode_result, encode_result
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["perform"]
+
+logger = logging.getLogger("celery_guard.run")
+
+#: What billiard's handler of SIGTERM ends a child with.
+_ENDED_BY_SIGTERM = -(256 - 15)
+
+
+def perform(runtime: Runtime, task: Any, inner: Callable[[], Any]) -> Any:
+    """Run one delivery of ``task``; ``inner`` is its body. Returns or raises what the tracer is to make of it."""
+    request = task.request
+    contract = runtime.contract_of(task)
+    assert contract is not None
+    waits = bool(request.chord) or not request.ignore_result
+    delivery = Delivery(
+        id=request.id,
+        task=task.name,
+        contract=contract,
+        worker=str(request.hostname),
+        tells_success=waits,
+        tells_failure=waits or bool(request.errbacks) or bool(request.chain) or task.store_errors_even_if_ignored,
+    )
+    made = _Made(runtime, task, request)
+    with soft_limit_deferred():
+        try:
+            ending = runtime.runner.run(delivery, lambda job: made.outcome(job, inner))
+            if isinstance(ending, Unheard):
+                made.adopt()
+                ending = runtime.runner.run(delivery, lambda job: made.outcome(job, inner))
+        except StoreError as error:
+            # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
+            logger.error("job %s: the store could not be reached, the job stays unfinished: %s", request.id, error)
+            raise Reject(error, requeue=True) from error
+    return made.speak(ending)
+
+
+class _Made:
+    """One delivery on Celery's side."""
+
+    def __init__(self, runtime: Runtime, task: Any, request: Any) -> None:
+        self._runtime = runtime
+        self._task = task
+        self._request = request
+        self._value: Any = None
+
+    # -- the body ---------------------------------------------------------------------------------------------------
+
+    def outcome(self, job: RunningJob, inner: Callable[[], Any]) -> Outcome:
+        """Run the body, and say in the guard's words how it came back."""
+        attempt = Attempt(self._request, job)
+        token = current_attempt.set(attempt)
+        try:
+            return self._outcome(attempt, inner)
+        finally:
+            current_attempt.reset(token)
+
+    def _outcome(self, attempt: Attempt, inner: Callable[[], Any]) -> Outcome:
+        returned = False
+        try:
+            with soft_limit_allowed():
+                self._mark_started()
+                self._value = inner()
+                returned = True
+        except (SoftTimeLimitExceeded, CelerySoftTimeLimit) as error:
+            if not returned:
+                return Failed(error)
+        except Interruption as error:
+            return Stopped(error)
+        except Retry as asked:
+            return self._retry_asked(attempt, asked)
+        except Ignore:
+            return self._ignored(attempt)
+        except Reject as error:
+            return Rejected(error, bool(error.requeue))
+        except (WorkerShutdown, WorkerTerminate) as error:
+            return Interrupted(error, by_shutdown=True)
+        except SystemExit as error:
+            return Interrupted(error, by_shutdown=error.code == _ENDED_BY_SIGTERM)
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            return Interrupted(error, by_shutdown=True)
+        except BaseException as error:  # noqa: BLE001 - every way out of a body is an outcome; settle records it
+            return Failed(error, final=Reason.EXHAUSTED if attempt.exhausted else None)
+        if attempt.kept is not None:
+            return self._retry_asked(attempt, None)
+        return self._returned()
+
+    def _returned(self) -> Outcome:
+        needed = not self._request.ignore_result or bool(self._request.chord)
+        try:
+            return Returned(encode_result(self._task, self._value, needed), self._follow())
+        except (EncodeError, PayloadError) as error:
+            return Failed(error, final=Reason.FAILED)
+
+    def _follow(self) -> tuple[NewJob, ...]:
+        """The rows of what Celery hangs on this job's success, built by Celery's own code."""
+        request = self._request
+        if not request.callbacks and not request.chain:
+            return ()
+        options = {
+            "parent_id": request.id,
+            "root_id": request.root_id or request.id,
+            "priority": request.delivery_info.get("priority")
+            if self._task.app.conf.task_inherit_parent_priority
+            else None,
+        }
+        with collecting(by_celery=True) as collected:
+            for link in request.callbacks or ():
+                signature(link, app=self._task.app).apply_async((self._value,), **options)
+            if request.chain:
+                rest = list(request.chain)
+                signature(rest.pop(), app=self._task.app).apply_async((self._value,), chain=rest, **options)
+        return tuple(collected.jobs)
+
+    def _retry_asked(self, attempt: Attempt, asked: Retry | None) -> Outcome:
+        kept = attempt.kept
+        error = None if asked is None else asked.exc
+        if kept is None:
+            assert asked is not None
+            return RetryAsked(error, _seconds(asked.when))
+        return RetryAsked(error, kept.delay if attempt.delayed else None, self._next_payload(kept, attempt.changed))
+
+    def _ignored(self, attempt: Attempt) -> Outcome:
+        if attempt.handed_over is None:
+            return Ignored()
+        for index, job in enumerate(attempt.handed_over):
+            if job.id == self._request.id:
+                others = tuple(attempt.handed_over[:index] + attempt.handed_over[index + 1 :])
+                return Replaced(job.payload, others)
+        return HandedOver(tuple(attempt.handed_over))
+
+    def _next_payload(self, kept: Draft, changed: bool) -> Payload | None:
+        """The message of the next generation; None where it is this one again, byte for byte."""
+        if not changed:
+            return None
+        found = open_header((self._request.headers or {}).get(HEADER))
+        envelope = found if isinstance(found, Envelope) else Envelope(id=self._request.id)
+        next_one = replace(envelope, generation=envelope.generation + 1)
+        return seal(kept, next_one, self._runtime.settings.payload_limit)
+
+    def _mark_started(self) -> None:
+        if getattr(self._task, "guard_track_started", False) and not self._request.ignore_result:
+            meta = {"pid": os.getpid(), "hostname": self._request.hostname}
+            self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
+
+    # -- a message without a row ------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Accept a message that was sent without the guard, or whose row is gone: it was accepted by somebody."""
+        logger.warning("job %s: the store has no row for this message; it is adopted", self._request.id)
+        with collecting(by_celery=True) as collected:
+            self._task.signature_from_request(self._request).apply_async()
+        enqueue(self._runtime.store, collected.jobs)
+
+    # -- what Celery hears ------------------------------------------------------------------------------------------
+
+    def speak(self, ending: Ending) -> Any:
+        """Return or raise what Celery's tracer makes the right thing of."""
+        request = self._request
+        match ending:
+            case Done(fence=fence):
+                request.callbacks = request.chain = None
+                request.guard_tells = fence
+                return self._value
+            case Again(next=next, error=error):
+                if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
+                    raise Ignore("replaced")
+                raise Retry(exc=_exception(error), when=next.delay.total_seconds())
+            case Dead(fence=fence, error=error):
+                request.guard_tells = fence
+                self._task.on_dead(request.id, error)
+                raise _tellable(error)
+            case Withdrawn(fence=fence):
+                self._revoked(fence)
+            case HandBack(settled=settled):
+                request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
+                return self._hand_back(settled)
+            case Nothing(why=why):
+                raise Ignore(why)
+            case Stale():
+                raise Ignore("this attempt lost the job")
+            case Unheard():
+                raise Reject(LeaseLost("the store lost the row of this message while it was adopted"), requeue=True)
+
+    def _hand_back(self, settled: Any) -> Any:
+        request = self._request
+        if settled.state is State.CANCELLED:
+            self._revoked(settled.fence)
+        request.guard_tells = settled.fence
+        if settled.state is State.SUCCEEDED:
+            return decode_result(settled.result)
+        failure = settled.failure
+        if failure is None:
+            error = JobFailed(f"Job {settled.id} ended as {settled.reason or settled.state}.", "", str(settled.reason))
+        else:
+            error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
+        self._task.on_dead(request.id, error)
+        raise error
+
+    def _revoked(self, fence: int) -> NoReturn:
+        request = self._request
+        self._task.backend.mark_as_revoked(
+            request.id, "cancelled", request=request, store_result=not request.ignore_result
+        )
+        self._runtime.keeper.told(request.id, fence)
+        raise Ignore("cancelled")
+
+
+def _tellable(error: BaseException) -> BaseException:
+    """What ends the body must not end the worker too: the failure is told, the process goes on."""
+    if isinstance(error, Exception) and not isinstance(error, (Ignore, Retry)):
+        return (
+            error
+            if not isinstance(error, Reject)
+            else JobFailed(f"rejected: {error.reason}", "celery.exceptions.Reject")
+        )
+    kind = type(error)
+    return JobFailed(f"{kind.__qualname__}: {error}", f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _exception(error: BaseException | None) -> Exception | None:
+    return error if isinstance(error, Exception) else None
+
+
+def _seconds(when: Any) -> timedelta | None:
+    return timedelta(seconds=float(when)) if isinstance(when, (int, float)) else None

@@ -1,0 +1,195 @@
+"""Sending stored messages to the broker, a batch at a time, on a connection of the relay's own.
+
+==============  =================================================================================================
+Redis           pipelined: one round trip a batch; when it fails, what went out is uncertain and the batch goes again
+RabbitMQ        mandatory, with publisher confirms awaited once a batch; a message that no queue takes is refused
+anything else   one by one
+==============  =================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from amqp.exceptions import ChannelError as AmqpChannelError
+from celery import Celery, states
+from celery.app.task import Context
+from kombu import Connection, Exchange, Producer
+from kombu.exceptions import OperationalError
+
+from celery_guard.flow.relay import Published
+from celery_guard.job.row import Outgoing
+
+from .capture import decode
+from .confirms import Confirms
+
+__all__ = ["BrokerPublisher"]
+
+logger = logging.getLogger("celery_guard.relay")
+
+#: How long a batch may wait for the broker's confirms before it counts as not sent (seconds).
+_CONFIRM_WITHIN = 30.0
+
+
+class BrokerPublisher:
+    """Publishes for one relay. Not for sharing between threads."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._pid = 0
+        self._connection: Connection | None = None
+        self._channel: Any = None
+
+    def publish(self, rows: Sequence[Outgoing]) -> Published:
+        """See :class:`~celery_guard.flow.relay.Publisher`."""
+        if not rows:
+            return Published()
+        try:
+            channel = self._open()
+        except Exception as error:  # noqa: BLE001 - every transport has its own; whatever it is, nothing was sent
+            self.close()
+            return Published(outage=error)
+        try:
+            if isinstance(channel, _amqp_channel()):
+                return self._confirmed(channel, rows)
+            return self._in_turn(channel, rows)
+        except self._lost() as error:
+            self.close()
+            return Published(outage=error)
+
+    def depth(self, queue: str) -> int | None:
+        """See :class:`~celery_guard.flow.relay.Publisher`."""
+        try:
+            size = self._open().queue_declare(queue=queue, passive=True).message_count
+        except Exception as error:  # noqa: BLE001 - no queue, no broker, no such question: all mean "it does not say"
+            logger.debug("the depth of %s is not known: %s", queue, error)
+            self.close()
+            return None
+        return int(size)
+
+    def tell(self, row: Outgoing, error: Exception) -> None:
+        """See :class:`~celery_guard.flow.relay.Publisher`. Celery's own backend does it all: result, chord part, errbacks."""
+        headers = json.loads(row.payload.headers)
+        try:
+            args, kwargs, embed = decode(row.payload.body, json.loads(row.payload.delivery), headers)
+            request = Context({**headers, "args": args, "kwargs": kwargs, **(embed or {})})
+            self._app.backend.mark_as_failure(row.id, error, request=request, state=states.FAILURE)
+        except Exception as trouble:  # noqa: BLE001 - a dead letter that cannot be told stays a dead letter; it is said here
+            logger.error("Celery could not be told that job %s is dead: %s", row.id, trouble)
+
+    def close(self) -> None:
+        """Drop the connection; the next call opens another."""
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None and self._pid == os.getpid():
+            try:
+                connection.release()
+            except Exception as error:  # noqa: BLE001 - closing a broken connection may fail in any way; it is gone
+                logger.debug("closing the broker connection: %s", error)
+
+    def _open(self) -> Any:
+        if self._pid != os.getpid():
+            self._connection = self._channel = None
+            self._pid = os.getpid()
+        if self._connection is None:
+            self._connection = self._app.connection_for_write()
+            # the relay itself waits and tries again, and must be able to stop meanwhile
+            self._connection.ensure_connection(
+                max_retries=1, interval_start=0, timeout=5, reraise_as_library_errors=False
+            )
+            self._channel = self._connection.channel()
+        return self._channel
+
+    def _lost(self) -> tuple[type[Exception], ...]:
+        connection = self._connection
+        known = () if connection is None else connection.recoverable_connection_errors + connection.connection_errors
+        return (OperationalError, ConnectionError, TimeoutError, *known)
+
+    def _in_turn(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
+        sent: list[str] = []
+        refused: list[tuple[str, Exception]] = []
+        producer = Producer(channel, auto_declare=False)
+        try:
+            with producer.batch(max_size=len(rows)) if hasattr(producer, "batch") else _NoBatch():
+                for row in rows:
+                    try:
+                        self._send(producer, row)
+                    except self._lost():
+                        raise
+                    except Exception as error:  # noqa: BLE001 - this row is refused, and with it nobody else's
+                        refused.append((row.id, error))
+                    else:
+                        sent.append(row.id)
+        except self._lost() as error:
+            batched = getattr(producer, "supports_batch_publish", False)
+            self.close()
+            return Published(() if batched else tuple(sent), tuple(refused), error)
+        return Published(tuple(sent), tuple(refused))
+
+    def _confirmed(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
+        """A channel error closes the channel with everybody's messages: then each row is tried on a channel of its own."""
+        confirms = Confirms(channel)
+        producer = Producer(channel, auto_declare=False)
+        try:
+            for row in rows:
+                confirms.expect(row.id)
+                self._send(producer, row, mandatory=True)
+            return confirms.wait(_CONFIRM_WITHIN)
+        except AmqpChannelError as error:
+            self._channel = None
+            self.close()
+            if len(rows) == 1:
+                return Published(refused=((rows[0].id, error),))
+            return _joined([self.publish([row]) for row in rows])
+        except (TypeError, ValueError, KeyError) as error:
+            self.close()
+            if len(rows) == 1:
+                return Published(refused=((rows[0].id, error),))
+            return _joined([self.publish([row]) for row in rows])
+
+    def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
+        delivery = json.loads(row.payload.delivery)
+        headers = json.loads(row.payload.headers)
+        headers["retries"] = row.retries
+        declare = []
+        if delivery["declare"]:
+            declare.append(self._app.amqp.queues[delivery["queue"]])
+        exchange = delivery["exchange"]
+        producer.publish(
+            row.payload.body,
+            exchange=Exchange(exchange, type=delivery["exchange_type"]) if exchange else "",
+            routing_key=delivery["routing_key"],
+            priority=delivery["priority"],
+            content_type=delivery["content_type"],
+            content_encoding=delivery["content_encoding"],
+            headers=headers,
+            declare=declare,
+            **delivery["properties"],
+            **options,
+        )
+
+
+class _NoBatch:
+    """kombu before ``Producer.batch``."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+def _amqp_channel() -> type[Any]:
+    from kombu.transport.pyamqp import Channel
+
+    kind: type[Any] = Channel
+    return kind
+
+
+def _joined(parts: Sequence[Published]) -> Published:
+    sent = tuple(id for part in parts for id in part.sent)
+    refused = tuple(pair for part in parts for pair in part.refused)
+    return Published(sent, refused, next((part.outage for part in parts if part.outage is not None), None))

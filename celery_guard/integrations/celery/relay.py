@@ -1,0 +1,154 @@
+"""Three ways to run the one relay: in a process beside a worker's pool, as a beat task, in the foreground.
+
+In a worker it is a process of its own where that works (POSIX, threads not patched), so that publishing does not share an interpreter with
+the worker's main loop; elsewhere a thread. It finishes its batch when the worker stops, ends when its parent has died, and is
+started again, with growing pauses, when it dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import threading
+from datetime import timedelta
+from typing import Any
+
+from celery import Task, bootsteps
+
+from celery_guard.contract.retry import Retry
+from celery_guard.flow.relay import Relay
+from celery_guard.flow.sweep import Sweep
+
+from .publisher import BrokerPublisher
+from .runtime import Runtime, runtime_of
+
+__all__ = ["RELAY_TASK", "RelayStep", "make_relay", "register_relay_task", "run_in_foreground"]
+
+logger = logging.getLogger("celery_guard.relay")
+
+RELAY_TASK = "celery_guard.relay"
+
+_RESTART = Retry(max_attempts=None, within=timedelta(days=3650), base=0.5, cap=30)
+
+
+def make_relay(runtime: Runtime) -> Relay:
+    """A relay for this process or thread, with a broker connection of its own."""
+    name = f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_native_id()}"
+    publisher = BrokerPublisher(runtime.app)
+    sweep = Sweep(
+        runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.app.tasks.__contains__, name
+    )
+    return Relay(runtime.store, publisher, sweep, runtime.settings, name)
+
+
+def run_in_foreground(runtime: Runtime) -> None:
+    """Relay until SIGTERM or SIGINT, then finish the batch at hand."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    make_relay(runtime).run(stop)
+
+
+def register_relay_task(runtime: Runtime) -> None:
+    """The beat task: relays and sweeps what is due at that moment. It is no guarded job itself, or nothing would publish it."""
+
+    def relay() -> int:
+        made = make_relay(runtime)
+        made.sweep()
+        return made.drain()
+
+    runtime.app.task(relay, name=RELAY_TASK, base=Task, ignore_result=True, shared=False)
+
+
+class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Runs a relay for as long as the worker runs."""
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        self._beside: _Beside | None = None
+
+    def include_if(self, worker: Any) -> bool:
+        return bool(runtime_of(worker.app).settings.relay)
+
+    def start(self, worker: Any) -> None:
+        forks = (
+            hasattr(os, "fork")
+            and threading.current_thread() is threading.main_thread()
+            and not worker.pool_cls.__module__.endswith(("gevent", "eventlet"))
+        )
+        self._beside = _Beside(runtime_of(worker.app), forks)
+        self._beside.start()
+
+    def stop(self, worker: Any) -> None:
+        if self._beside is not None:
+            self._beside.stop()
+
+    terminate = stop
+
+
+class _Beside(threading.Thread):
+    """Looks after the relay of a worker: starts it, starts it again when it dies, stops it."""
+
+    def __init__(self, runtime: Runtime, forks: bool) -> None:
+        super().__init__(name="celery-guard-relay", daemon=True)
+        self._runtime = runtime
+        self._forks = forks
+        self._stopped = threading.Event()
+        self._process: Any = None
+        if forks:
+            self._fork()
+
+    def run(self) -> None:
+        if not self._forks:
+            make_relay(self._runtime).run(self._stopped)
+            return
+        deaths = 0
+        while not self._stopped.is_set():
+            self._process.join()
+            if self._stopped.is_set():
+                return
+            pause = _RESTART.delay(deaths, timedelta(seconds=0.5), random.Random())
+            logger.error("the relay died (exit code %s); starting it again in %s", self._process.exitcode, pause)
+            deaths += 1
+            if not self._stopped.wait(pause.total_seconds()):
+                self._fork()
+
+    def stop(self) -> None:
+        """Let the relay finish its batch; kill it if that takes longer than ``drain``."""
+        self._stopped.set()
+        within = self._runtime.settings.drain.total_seconds()
+        if self._process is None:
+            self.join(within)
+            return
+        self._process.terminate()
+        self._process.join(within)
+        if self._process.is_alive():
+            logger.error("the relay did not end within %s s; what it had taken is published by another", within)
+            self._process.kill()
+
+    def _fork(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._process = context.Process(target=_in_child, args=(self._runtime, os.getpid()), name="celery-guard-relay")
+        self._process.start()
+
+
+def _in_child(runtime: Runtime, parent: int) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def watch() -> None:
+        while not stop.wait(1):
+            if os.getppid() != parent:
+                stop.set()
+
+    runtime.store.forget_connections()
+    threading.Thread(target=watch, name="celery-guard-parent", daemon=True).start()
+    make_relay(runtime).run(stop)

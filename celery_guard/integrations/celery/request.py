@@ -1,0 +1,65 @@
+"""The silent main process: it acknowledges messages, and says nothing about jobs.
+
+What becomes of a job whose child was killed, timed out or terminated is decided by the store: the lease lapses, the
+sweep moves the row, and whoever moves it tells Celery. Celery's main process would store FAILURE, call the errbacks and return a chord part
+for a job that is about to run again. So these hooks ack and stay silent. It also never talks to the store: no I/O here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Ignore, Reject, Retry
+from celery.worker.request import Request
+from celery.worker.state import task_ready
+
+__all__ = ["GuardedRequest"]
+
+logger = logging.getLogger("celery_guard.worker")
+
+
+class GuardedRequest(Request):  # type: ignore[misc]
+    """A delivery of a guarded job, as the worker's main process sees it."""
+
+    def revoked(self) -> bool:
+        """Never: a cancel is a fact of the row, and so is a deadline. The claim honours both."""
+        return False
+
+    def maybe_expire(self) -> bool:
+        """Never: by the store's clock only, at the claim."""
+        return False
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """The pool kills the child; the row is recovered when its lease lapses."""
+        if soft:
+            super().on_timeout(soft, timeout)
+            return
+        task_ready(self)
+        logger.error("hard time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id)
+        if self.task.acks_late:
+            self.acknowledge()
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """What a child reported goes Celery's way; what happened to a child is the store's affair."""
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if return_ok or isinstance(error, (Reject, Ignore, Retry, MemoryError)):
+            return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        task_ready(self)
+        if isinstance(error, WorkerLostError):
+            logger.error("%s[%s] lost its process: %s; the store brings the job back", self.name, self.id, error)
+        elif not isinstance(error, TimeLimitExceeded):
+            logger.error("%s[%s] was ended from outside (%r); the store brings the job back", self.name, self.id, error)
+        if self.task.acks_late:
+            self.acknowledge()
+        return None
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
+        task_ready(self)
+        self.acknowledge()
+        self._already_revoked = True
+
+    def _announce_cancelled(self, emit_retry: bool = True) -> None:
+        task_ready(self)
+        self._already_cancelled = True

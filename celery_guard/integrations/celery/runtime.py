@@ -1,0 +1,122 @@
+"""One app's guard at work: its settings, store, leases and runner, each made when first needed.
+
+Made by :class:`~celery_guard.Guard`, or by the first :class:`~celery_guard.GuardedTask` that is bound to an app which has
+none. Making it opens nothing and reads no configuration, so it is safe at import and before a fork.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from celery import Celery
+
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.resolve import resolve
+from celery_guard.errors import NotGuardedError
+from celery_guard.flow.lease import LeaseKeeper
+from celery_guard.flow.run import Runner
+from celery_guard.settings import Settings, read_settings
+from celery_guard.store import open_store
+from celery_guard.store.protocol import Store
+
+from .declared import read_options, unwrap_autoretry
+from .send import signature_of
+
+__all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
+
+#: Where an app keeps its runtime.
+ATTRIBUTE = "_celery_guard"
+
+
+class Runtime:
+    """What the integration needs in one process, for one app."""
+
+    def __init__(self, app: Celery, arguments: Mapping[str, Any]) -> None:
+        self.app = app
+        self._arguments = dict(arguments)
+        self._contracts: dict[str, Effective] = {}
+        self._signatures: dict[str, inspect.Signature | None] = {}
+        self._claims = itertools.count()
+        self._me: tuple[int, str] = (0, "")
+        #: The door: what ``app.send_task`` is now.
+        self.sender: Any = None
+
+    def made_with(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether these are the arguments it was made with."""
+        return self._arguments == dict(arguments)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""
+        conf = self.app.conf
+        mine = {name[len("guard_") :]: conf[name] for name in _names(conf) if name.startswith("guard_")}
+        return read_settings(self._arguments, mine, os.environ)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store named by the settings. Opens no connection before the first use."""
+        return open_store(self.settings.store, notify=self.settings.notify)
+
+    @cached_property
+    def keeper(self) -> LeaseKeeper:
+        """The leases of this process."""
+        return LeaseKeeper(self.store)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Runs deliveries."""
+        return Runner(self.store, self.keeper, self.settings, self.owner)
+
+    def owner(self) -> str:
+        """A token for one claim: readable for people, never used twice."""
+        pid = os.getpid()
+        if self._me[0] != pid:
+            self._me = pid, f"{socket.gethostname()[:60]}:{pid}:{secrets.token_hex(4)}"
+        return f"{self._me[1]}:{next(self._claims)}"
+
+    def contract_of(self, task: Any) -> Effective | None:
+        """What holds for a task; None where it has no guard. Raises ``ContractError``."""
+        if task is None or not getattr(task, "guarded", False):
+            return None
+        contract = self._contracts.get(task.name)
+        if contract is None:
+            unwrap_autoretry(task)
+            contract = resolve(task.contract, read_options(task), self.signature_of(task), task.name)
+            task.max_retries = contract.explicit_retries
+            self._contracts[task.name] = contract
+        return contract
+
+    def contract_named(self, name: str) -> Effective:
+        """What holds for a task by name; the defaults where this process does not know it."""
+        return self.contract_of(self.app.tasks.get(name)) or Effective(task=name)
+
+    def signature_of(self, task: Any) -> inspect.Signature | None:
+        """The signature of a task's body, read once."""
+        if task.name not in self._signatures:
+            self._signatures[task.name] = signature_of(task)
+        return self._signatures[task.name]
+
+    def listen_for(self, task_id: str, result: Any) -> None:
+        """Only ``rpc://`` needs to know at enqueue that somebody may ask for this result: it has no other place for it."""
+        backend = self.app.backend
+        if not getattr(result, "ignored", False) and type(backend).__module__ == "celery.backends.rpc":
+            backend.on_task_call(None, task_id)
+
+
+def runtime_of(app: Celery) -> Runtime:
+    """The runtime of an app. Raises ``NotGuardedError`` where there is none."""
+    found: Runtime | None = app.__dict__.get(ATTRIBUTE)
+    if found is None:
+        raise NotGuardedError(f"The app {app.main!r} has no guard. Make one beside the app: Guard(app, store=...).")
+    return found
+
+
+def _names(conf: Any) -> list[str]:
+    return [str(name) for name in conf]

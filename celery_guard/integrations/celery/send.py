@@ -1,0 +1,224 @@
+"""The door: the one funnel of every send, ``app.send_task``, opened onto the store.
+
+delay, apply_async, every canvas, beat, sends by name and retries all pass here. Where a send goes:
+
+=====================================================  ==================================================================
+the id of the attempt that is running (retry, replace)  kept: settle writes it as the next generation of that job
+inside ``collecting()``                                gathered: written in one go (settle's follow-ups, ``enqueue_many``)
+inside ``using(transaction)``                          a row in the caller's transaction; tasks without a guard are carried
+a guarded task elsewhere                               a row of its own, committed at once
+a task without a guard elsewhere                       Celery's own send, untouched
+=====================================================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from celery.utils.time import maybe_make_aware
+from kombu.exceptions import EncodeError
+from kombu.serialization import dumps, loads
+
+from celery_guard.contract.codec import first_unencodable
+from celery_guard.contract.contract import Effective
+from celery_guard.errors import EnqueueError, PayloadError
+from celery_guard.flow.context import running_job
+from celery_guard.flow.enqueue import Draft, carry, enqueue, explain_refusal, prepare
+from celery_guard.job.row import NewJob
+from celery_guard.job.verdict import Accepted, Duplicate, Enqueued
+from celery_guard.store.protocol import Door
+
+from .attempt import Collected, collector, current_attempt
+from .capture import Captured, capture
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["Sender", "through"]
+
+#: The caller's transaction, where ``using`` has opened one.
+_door: ContextVar[Door | None] = ContextVar("celery_guard_door", default=None)
+
+#: Options that mean something hangs on the outcome under this very id.
+_CANVAS = ("group_id", "chord", "chain", "link", "link_error")
+
+
+@contextmanager
+def through(door: Door) -> Iterator[None]:
+    """Send everything inside the block through ``door``."""
+    token = _door.set(door)
+    try:
+        yield
+    finally:
+        _door.reset(token)
+
+
+class Sender:
+    """Replaces ``app.send_task``."""
+
+    def __init__(self, runtime: Runtime, plain: Callable[..., Any]) -> None:
+        self._runtime = runtime
+        self._app = runtime.app
+        self._plain = plain
+
+    def __call__(
+        self,
+        name: str,
+        args: Any = None,
+        kwargs: Any = None,
+        countdown: float | None = None,
+        eta: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        connection: Any = None,
+        **options: Any,
+    ) -> Any:
+        """As ``Celery.send_task``, which documents the arguments.
+
+        Raises:
+            EnqueueError: nothing was accepted; its subclasses say why.
+        """
+        task = options.get("task_type") or self._app._tasks.get(name)
+        contract = self._runtime.contract_of(task)
+        gather, door = collector(), _door.get()
+        if contract is None and gather is None and door is None:
+            return self._plain(
+                name, args, kwargs, countdown=countdown, eta=eta, task_id=task_id, producer=producer,
+                connection=connection, **options,
+            )  # fmt: skip
+        if connection is not None:
+            self._refuse_other_broker(name, connection)
+        by_celery = gather is not None and gather.by_celery
+        draft, captured = self._draft(name, args, kwargs, countdown, eta, task_id, task, by_celery, options)
+        attempt = current_attempt.get()
+        if attempt is not None and gather is None and draft.id == attempt.job.id:
+            attempt.kept = draft
+            return captured.result
+        job = self._row(draft, contract, task)
+        if gather is not None:
+            return _gathered(gather, job, captured)
+        return self._enqueued(job, captured, enqueue(door or self._runtime.store, [job])[0])
+
+    def enqueue_many(self, gathered: Collected) -> list[Any]:
+        """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
+        answers = enqueue(_door.get() or self._runtime.store, gathered.jobs)
+        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+
+    def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
+        limit = self._runtime.settings.payload_limit
+        if contract is None:
+            return carry(draft, limit)
+        return prepare(draft, contract, self._runtime.signature_of(task), running_job.get(), limit)
+
+    def _draft(
+        self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
+        by_celery: bool, options: dict[str, Any],
+    ) -> tuple[Draft, Captured]:  # fmt: skip
+        in_canvas = by_celery or any(options.get(option) for option in _CANVAS)
+        expires = options.pop("expires", getattr(task, "expires", None))
+        try:
+            captured = capture(self._app, name, args, kwargs, {**options, "task_id": task_id, "expires": None})
+        except EncodeError as error:
+            raise self._unencodable(name, args, kwargs, options, error) from error
+        headers = captured.headers
+        draft = Draft(
+            id=headers["id"],
+            task=name,
+            queue=captured.queue,
+            args=args or (),
+            kwargs=kwargs or {},
+            came_back=None if by_celery else captured.decoded(),
+            body=captured.body,
+            headers=headers,
+            delivery=captured.delivery,
+            priority=options.get("priority"),
+            delay=max(timedelta(0), self._from_now(countdown, eta)),
+            expires_in=None if expires is None else self._from_now(None, expires),
+            in_canvas=in_canvas,
+            parent_id=headers.get("parent_id"),
+            root_id=headers.get("root_id"),
+            group_id=headers.get("group"),
+        )
+        return draft, captured
+
+    def _enqueued(self, job: NewJob, captured: Captured, answer: Enqueued) -> Any:
+        refusal = explain_refusal(job, answer)
+        if refusal is not None:
+            raise refusal
+        return self._handle(captured.result, answer)
+
+    def _handle(self, result: Any, answer: Enqueued) -> Any:
+        """Celery's handle, marked. A bare duplicate's handle is that of the job that holds the key."""
+        if isinstance(answer, Duplicate):
+            result = type(result)(answer.holder)
+        elif isinstance(answer, Accepted):
+            self._runtime.listen_for(answer.id, result)
+        result.duplicate = isinstance(answer, Duplicate) or bool(getattr(answer, "holder", None))
+        result.answer = answer
+        return result
+
+    def _from_now(self, seconds: float | None, instant: Any) -> timedelta:
+        """A duration from now: by this process's clock, against which the caller has written its instant."""
+        if seconds is not None:
+            return timedelta(seconds=float(seconds))
+        if instant is None:
+            return timedelta(0)
+        if isinstance(instant, (int, float)):
+            return timedelta(seconds=float(instant))
+        if isinstance(instant, timedelta):
+            return instant
+        if isinstance(instant, str):
+            instant = datetime.fromisoformat(instant.replace("Z", "+00:00"))
+        aware: datetime = maybe_make_aware(instant, self._app.timezone)
+        now: datetime = maybe_make_aware(self._app.now(), self._app.timezone)
+        return aware - now
+
+    def _refuse_other_broker(self, name: str, connection: Any) -> None:
+        mine, other = self._app.connection_for_write(), connection
+        if other.as_uri() != mine.as_uri():
+            raise EnqueueError(
+                f"{name}: connection= names another broker ({other.as_uri()}) than the app's ({mine.as_uri()}). A guarded "
+                "job is published by the relay, to the app's broker. Leave connection= out, or give that app a guard of its own."
+            )
+
+    def _unencodable(
+        self, name: str, args: Any, kwargs: Any, options: dict[str, Any], error: Exception
+    ) -> PayloadError:
+        serializer = options.get("serializer") or self._app.conf.task_serializer
+
+        def encodes(value: object) -> bool:
+            try:
+                content_type, encoding, data = dumps(value, serializer=serializer)
+                loads(data, content_type, encoding, accept={content_type})
+            except (EncodeError, TypeError, ValueError):
+                return False
+            return True
+
+        for root, value in (("args", args or ()), ("kwargs", kwargs or {})):
+            path = first_unencodable(value, encodes, root)
+            if path is not None:
+                return PayloadError(
+                    f"{name}: {path} cannot be encoded as {serializer}: {error}. "
+                    "Pass a value that the serializer keeps, such as a string, a number or an id.",
+                    path,
+                )
+        return PayloadError(f"{name}: the message cannot be encoded as {serializer}: {error}.", "")
+
+
+def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:
+    gather.jobs.append(job)
+    gather.results.append(captured.result)
+    return captured.result
+
+
+def signature_of(task: Any) -> inspect.Signature | None:
+    """The signature of a task's body without ``self``; None where it cannot be read."""
+    try:
+        return inspect.signature(getattr(task, "_orig_run", task.run))
+    except (TypeError, ValueError):
+        return None

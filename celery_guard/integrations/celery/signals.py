@@ -1,0 +1,37 @@
+"""The only signals the guard listens to: that Celery was told, and that a process ends. Both are best effort.
+
+Nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import current_app, signals
+
+from .runtime import ATTRIBUTE, runtime_of
+
+__all__ = ["connect"]
+
+
+def connect() -> None:
+    """Listen. Called once, at import of the package's public face; connecting twice changes nothing."""
+    signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
+    signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
+    signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")
+    signals.worker_shutdown.connect(_closed, dispatch_uid="celery-guard-worker-closed")
+
+
+def _told(sender: Any = None, **_: Any) -> None:
+    """Fires after Celery has stored the result, returned the chord part and called the errbacks."""
+    if getattr(sender, "guarded", False):
+        request = sender.request_stack.top
+        fence = getattr(request, "guard_tells", None)
+        if fence is not None:
+            runtime_of(sender.app).keeper.told(request.id, fence)
+
+
+def _closed(**_: Any) -> None:
+    runtime = current_app._get_current_object().__dict__.get(ATTRIBUTE)
+    if runtime is not None and "keeper" in runtime.__dict__:
+        runtime.keeper.close()

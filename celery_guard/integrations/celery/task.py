@@ -1,0 +1,213 @@
+"""``GuardedTask``: the base class that makes a task's jobs safe.
+
+``base=GuardedTask`` on a task, ``Celery(task_cls=GuardedTask)`` for all, ``@shared_task(base=GuardedTask)``, or a class of your own
+that inherits from it. What Celery calls around a body it goes on calling; the body itself is called by the guard.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from celery import Task
+from celery.app.task import Context
+from celery.exceptions import Ignore
+
+from celery_guard.contract.contract import Contract
+from celery_guard.flow.context import RunningJob, current_job
+
+from .attempt import collecting, current_attempt
+from .install import install
+from .perform import perform
+from .runtime import Runtime, runtime_of
+from .send import through
+
+__all__ = ["GuardedTask", "Using"]
+
+_Call = Callable[..., Any]
+
+#: Marks a ``__call__`` or ``before_start`` that already is the guard's.
+_WRAPPED = "_celery_guard_wraps"
+
+
+class GuardedTask(Task):  # type: ignore[misc]
+    """A Celery task whose jobs are rows of the store. See :class:`~celery_guard.Contract` for what it may promise."""
+
+    abstract = True
+    guarded: ClassVar[bool] = True
+    Request = "celery_guard.integrations.celery.request:GuardedRequest"
+
+    #: What the task promises; None: what Celery's own options say, and safe defaults.
+    contract: Contract | None = None
+    #: ``track_started`` as declared. The guard reports STARTED itself, once the job is claimed.
+    guard_track_started: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Wrap a subclass's own ``__call__`` and ``before_start``, from wherever it inherits them."""
+        super().__init_subclass__(**kwargs)
+        for name, wrap in (("__call__", _guarded_call), ("before_start", _inside_the_claim)):
+            found = getattr(cls, name)
+            if not hasattr(found, _WRAPPED) and found is not getattr(Task, name):
+                setattr(cls, name, wrap(found))
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Called by Celery when the task is bound to an app: its sends go through the guard's door from now on."""
+        super().on_bound(app)
+        install(app, {})
+        cls.guard_track_started = cls.guard_track_started or bool(cls.track_started)
+        cls.track_started = False
+
+    @property
+    def job(self) -> RunningJob:
+        """The job that is running here. Raises ``RuntimeError`` outside a guarded body."""
+        return current_job()
+
+    def using(self, transaction: Any) -> Using:
+        """Enqueue in a transaction of yours: the job goes out if, and only if, it commits.
+
+        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database; savepoints are honoured.
+
+        Raises:
+            TypeError: the guard has no door for such an object.
+            WrongDatabaseError: it is not on the store's database.
+        """
+        runtime = self._guard
+        return Using(self, lambda: through(runtime.store.door(transaction)))
+
+    def enqueue_many(
+        self, calls: Iterable[Mapping[str, Any] | list[Any] | tuple[Any, ...]], **options: Any
+    ) -> list[Any]:
+        """Enqueue many calls in one transaction: a mapping is keyword arguments, a list or tuple positional ones.
+
+        ``options`` are those of ``apply_async``. Returns the handles in order; ``handle.answer`` says of each whether it was
+        ``Accepted``, a ``Duplicate``, or refused (``Conflict``, ``Busy``), which does not stop the others.
+        """
+        with collecting() as collected:
+            for call in calls:
+                args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
+                self.apply_async(args, kwargs, **options)
+        return self._guard.sender.enqueue_many(collected) if collected.jobs else []
+
+    def on_dead(self, job_id: str, error: BaseException) -> None:
+        """Called once a job of this task is dead or dropped, by the attempt that tells Celery; override as you like.
+
+        One hook for every way there: a permanent failure, exhausted retries (also those of ``self.retry``), crashes,
+        expiry. It is called again if the process dies before Celery was told. What it raises is logged and changes nothing.
+        """
+
+    def retry(
+        self, args: Any = None, kwargs: Any = None, exc: Any = None, throw: bool = True, eta: Any = None,
+        countdown: float | None = None, max_retries: int | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """As Celery's ``retry``, but nothing is sent from here: the attempt is settled first, and the relay brings it back."""
+        attempt = current_attempt.get()
+        if attempt is None or self.request.called_directly or self.request.id != attempt.job.id:
+            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+        attempt.changed = args is not None or kwargs is not None or bool(options)
+        attempt.delayed = eta is not None or countdown is not None or not self._retry_declared()
+        try:
+            asked = super().retry(args, kwargs, exc, False, eta, countdown, max_retries, **options)
+        except BaseException:
+            attempt.exhausted = attempt.kept is None
+            raise
+        if throw:
+            raise asked
+        return asked
+
+    def on_replace(self, sig: Any) -> Any:
+        """As Celery's: the replacement is gathered here and written by settle."""
+        attempt = current_attempt.get()
+        if attempt is None or self.request.is_eager or self.request.id != attempt.job.id:
+            return super().on_replace(sig)
+        with collecting(by_celery=True) as collected:
+            sig.delay()
+        attempt.handed_over = collected.jobs
+        raise Ignore("Replaced by new task")
+
+    def _retry_declared(self) -> bool:
+        contract = self._guard.contract_of(self)
+        return contract is not None and contract.retry_declared
+
+    @property
+    def _guard(self) -> Runtime:
+        return runtime_of(self.app)
+
+
+class Using:
+    """A task, and a transaction through which its jobs are enqueued."""
+
+    def __init__(self, task: GuardedTask, opened: Callable[[], AbstractContextManager[None]]) -> None:
+        self._task = task
+        self._opened = opened
+
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``Task.delay``."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(self, *args: Any, **options: Any) -> Any:
+        """As ``Task.apply_async``."""
+        with self._opened():
+            return self._task.apply_async(*args, **options)
+
+    def enqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
+        """As :meth:`GuardedTask.enqueue_many`."""
+        with self._opened():
+            return self._task.enqueue_many(calls, **options)
+
+
+def _guarded_call(original: _Call) -> _Call:
+    """Put the guard outermost around a ``__call__``; everything that it calls in turn passes through unguarded."""
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        request = self.request_stack.top
+        if not _is_delivery(request) or getattr(request, "guard_entered", False):
+            return original(self, *args, **kwargs)
+        request.guard_entered = True
+
+        def body() -> Any:
+            hook = getattr(type(self).before_start, _WRAPPED, None)
+            if hook is not None:
+                hook(self, request.id, args, kwargs)
+            return original(self, *args, **kwargs)
+
+        return perform(runtime_of(self.app), self, body)
+
+    setattr(__call__, _WRAPPED, original)
+    return __call__
+
+
+def _plain_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """``GuardedTask.__call__`` without the guard: the delivery's own body once, and a plain function call otherwise.
+
+    The first call inside a delivery (the tracer's, or ``super().__call__`` of a subclass) must not push a second request:
+    the body would lose its id.
+    """
+    request = self.request_stack.top
+    if _is_delivery(request) and not getattr(request, "guard_body_called", False):
+        request.guard_body_called = True
+        return self.run(*args, **kwargs)
+    return Task.__call__(self, *args, **kwargs)
+
+
+def _inside_the_claim(original: _Call) -> _Call:
+    """``before_start`` runs after the claim: if it raises, the attempt has failed, and a duplicate never calls it."""
+
+    @functools.wraps(original)
+    def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        if not _is_delivery(self.request_stack.top):
+            original(self, task_id, args, kwargs)
+
+    setattr(before_start, _WRAPPED, original)
+    return before_start
+
+
+def _is_delivery(request: Context | None) -> bool:
+    """Whether this is the request of a message that a worker is tracing; not a function call, and not eager."""
+    return request is not None and not request.called_directly and not request.is_eager
+
+
+GuardedTask.__call__ = _guarded_call(_plain_call)

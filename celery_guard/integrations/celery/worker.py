@@ -1,0 +1,88 @@
+"""What the guard changes in a worker's consumer: a message that nobody can open is set aside, not dropped.
+
+Celery acknowledges and forgets a message that it cannot decode, and stores FAILURE for a task it does not know, though another
+worker of the fleet may know it. Undecodable messages go to quarantine, as raw bytes. A guarded job whose task is unknown here is
+given back to the store: it is offered again, a bounded number of times, and then it is a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery import bootsteps
+
+from celery_guard.errors import StoreError
+from celery_guard.job.envelope import HEADER
+
+from .runtime import runtime_of
+
+__all__ = ["ConsumerStep"]
+
+logger = logging.getLogger("celery_guard.worker")
+
+_Handler = Callable[..., Any]
+
+
+class ConsumerStep(bootsteps.Step):  # type: ignore[misc]
+    """Replaces the consumer's three handlers of messages that it cannot run."""
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        super().__init__(consumer, **kwargs)
+        quarantine = _Quarantine(runtime_of(consumer.app))
+        consumer.on_decode_error = quarantine.undecodable
+        consumer.on_unknown_message = quarantine.unknown_message(consumer.on_unknown_message)
+        consumer.on_unknown_task = quarantine.unknown_task(consumer.on_unknown_task)
+
+
+class _Quarantine:
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+
+    def undecodable(self, message: Any, error: Exception) -> None:
+        """The body's content type or encoding is refused, or the body does not decode."""
+        self._set_aside(message, f"undecodable: {type(error).__name__}: {error}")
+
+    def unknown_message(self, plain: _Handler) -> _Handler:
+        """It decodes, but it is not a task message."""
+
+        def on_unknown_message(body: Any, message: Any) -> None:
+            self._set_aside(message, "not a task message")
+
+        return on_unknown_message
+
+    def unknown_task(self, plain: _Handler) -> _Handler:
+        """It is a task message, and this worker does not know the task."""
+
+        def on_unknown_task(body: Any, message: Any, error: Exception) -> None:
+            if HEADER not in (message.headers or {}):
+                plain(body, message, error)
+                return
+            logger.error(
+                "this worker knows no task %s; job %s is offered again by the store",
+                message.headers.get("task"), message.headers.get("id"),
+            )  # fmt: skip
+            message.ack_log_error(logger, ())
+
+        return on_unknown_task
+
+    def _set_aside(self, message: Any, reason: str) -> None:
+        """Keep the raw bytes, then acknowledge. If the store cannot take them, the broker keeps them."""
+        body = message.body
+        try:
+            number = self._runtime.store.quarantine(
+                queue=str((message.delivery_info or {}).get("routing_key") or ""),
+                body=body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body),
+                headers=json.dumps(message.headers or {}, default=repr),
+                content_type=str(message.content_type or ""),
+                content_encoding=str(message.content_encoding or ""),
+                reason=reason[:500],
+            )
+        except StoreError as error:
+            logger.error("a message that cannot be opened stays with the broker, the store is out: %s", error)
+            message.reject_log_error(logger, (), requeue=True)
+            return
+        logger.error("a message that cannot be opened is set aside as quarantine %d (%s)", number, reason)
+        message.ack_log_error(logger, ())

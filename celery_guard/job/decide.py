@@ -1,0 +1,126 @@
+"""What follows from how an attempt ended: the rules of retry, crash and death, as pure functions.
+
+Nothing here reads a clock or a store. What time it is comes in as durations that the store measured.
+
+The bounds, each counted where it cannot be forgotten:
+
+=============  ========================================  ==========================================
+bound          counted                                   over it
+=============  ========================================  ==========================================
+attempts       when an attempt is claimed                ``dead`` (exhausted)
+crashes        when the sweep takes a lapsed lease       ``dead`` (crashed)
+wall-clock     from acceptance, ``Retry.within``         ``dead`` (exhausted)
+deadline       from acceptance, unchanged by retries     ``dead`` (expired)
+=============  ========================================  ==========================================
+
+A retry that could only start after the deadline is not scheduled.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from celery_guard.contract.classify import Classified, FailureClass, classify, retryable
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.retry import Retry
+
+from .row import Attempt
+from .state import Reason, State
+from .verdict import Granted
+
+__all__ = ["Next", "after_crash", "after_failure", "after_retry_asked", "attempts_made"]
+
+_NO_DELAY = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Where the job goes from here."""
+
+    state: State
+    reason: Reason | None
+    delay: timedelta = _NO_DELAY
+    failure_class: FailureClass | None = None
+
+    @property
+    def again(self) -> bool:
+        """The job will run again."""
+        return self.state is State.PENDING
+
+
+def attempts_made(granted: Granted) -> int:
+    """Attempts that came to an end of their own: crashes have a bound of their own."""
+    return granted.attempts - granted.crashes
+
+
+def after_failure(
+    granted: Granted, error: BaseException, contract: Effective, elapsed: timedelta, draw: random.Random
+) -> Next:
+    """The body raised ``error``, ``elapsed`` after it was claimed."""
+    found = classify(error, contract.retry)
+    if not retryable(found.failure_class, contract.retry):
+        return _ended(contract, Reason.FAILED, found)
+    limit = contract.retry.max_attempts
+    if limit is not None and attempts_made(granted) >= limit:
+        return _ended(contract, Reason.EXHAUSTED if limit > 1 else Reason.FAILED, found)
+    delay = contract.retry.delay(granted.retries, found.floor, draw)
+    return _again(granted, contract, elapsed, delay, found)
+
+
+def after_retry_asked(
+    granted: Granted,
+    error: BaseException | None,
+    delay: timedelta | None,
+    contract: Effective,
+    elapsed: timedelta,
+    draw: random.Random,
+) -> Next:
+    """The body asked for another run.
+
+    ``Task.retry`` has already applied its own bound (``max_retries``); the contract's wall-clock and deadline hold for it too.
+    """
+    found = classify(error, contract.retry) if error is not None else Classified(FailureClass.TRANSIENT, None)
+    if delay is None:
+        delay = contract.retry.delay(granted.retries, found.floor, draw)
+    return _again(granted, contract, elapsed, delay, found)
+
+
+def after_crash(attempt: Attempt, contract: Effective, backoff: Retry, draw: random.Random) -> Next:
+    """The lease of ``attempt`` lapsed: its process died, hung, was cut off, or was killed at its limit."""
+    if attempt.cancel:
+        return Next(State.CANCELLED, None)
+    found = Classified(FailureClass.UNKNOWN, None)
+    limit = contract.timing.attempt
+    if limit is not None and attempt.age >= limit:
+        made = attempt.attempts - attempt.crashes
+        bound = contract.retry.max_attempts
+        if bound is not None and made >= bound:
+            return _ended(contract, Reason.TIME_LIMIT, found)
+        return _within_deadline(
+            attempt.remaining, contract, contract.retry.delay(attempt.retries, None, draw), Reason.RETRY, found
+        )
+    if attempt.crashes + 1 >= contract.retry.max_crashes:
+        return _ended(contract, Reason.CRASHED, found)
+    return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, None, draw), Reason.LOST, found)
+
+
+def _again(granted: Granted, contract: Effective, elapsed: timedelta, delay: timedelta, found: Classified) -> Next:
+    within = contract.retry.within
+    if within is not None and granted.age + elapsed + delay > within:
+        return _ended(contract, Reason.EXHAUSTED, found)
+    remaining = None if granted.remaining is None else granted.remaining - elapsed
+    return _within_deadline(remaining, contract, delay, Reason.RETRY, found)
+
+
+def _within_deadline(
+    remaining: timedelta | None, contract: Effective, delay: timedelta, reason: Reason, found: Classified
+) -> Next:
+    if remaining is not None and delay >= remaining:
+        return _ended(contract, Reason.EXPIRED, found)
+    return Next(State.PENDING, reason, delay, found.failure_class)
+
+
+def _ended(contract: Effective, reason: Reason, found: Classified) -> Next:
+    return Next(State.DROPPED if contract.best_effort else State.DEAD, reason, _NO_DELAY, found.failure_class)

@@ -1,0 +1,111 @@
+"""The guard's own header on a message: who the job is, for the worker that receives it.
+
+What is in it never changes from attempt to attempt, so a message does not grow. The store's row is the truth; the envelope is what
+is left of it where there is no row (a message that is adopted, a broker that was restored from a backup).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .instant import Instant
+
+__all__ = ["HEADER", "VERSION", "Envelope", "Unreadable", "open_header"]
+
+#: The message header that carries the envelope.
+HEADER = "guard"
+
+#: Raised when an older worker could misread what a newer one wrote. New fields alone do not raise it.
+VERSION = 1
+
+_LONGEST_TEXT = 512
+_LARGEST_NUMBER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """Who a job is."""
+
+    id: str
+    key: str | None = None
+    fingerprint: str | None = None
+    #: Which message of the job this is: raised where a retry or a replacement changes the call.
+    generation: int = 0
+    #: When it was enqueued, in seconds since the epoch by the publisher's clock. For people; nothing is decided by it.
+    created: float | None = None
+    #: By the store's clock.
+    deadline: Instant | None = None
+    tenant: str | None = None
+    correlation_id: str | None = None
+    version: int = VERSION
+
+    def to_header(self) -> dict[str, Any]:
+        """The header's value: plain JSON, without what is not set."""
+        fields = {
+            "version": self.version,
+            "id": self.id,
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "generation": self.generation,
+            "created": self.created,
+            "deadline": self.deadline,
+            "tenant": self.tenant,
+            "correlation_id": self.correlation_id,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The header is missing, no envelope, or a newer one than this version understands."""
+
+    reason: str
+    #: The version it says it has, where it says one.
+    version: int | None = None
+
+    @property
+    def newer(self) -> bool:
+        """A worker of a newer version of the guard could read it."""
+        return self.version is not None and self.version > VERSION
+
+
+def open_header(value: object) -> Envelope | Unreadable:
+    """Read a header's value; fields that this version does not know are left alone. Never raises."""
+    if value is None:
+        return Unreadable("there is no guard header")
+    if not isinstance(value, Mapping):
+        return Unreadable(f"the guard header is a value of type {type(value).__name__}, not a mapping")
+    version = value.get("version")
+    if not _is_number(version) or version < 1:
+        return Unreadable("the guard header has no version")
+    if version > VERSION:
+        return Unreadable(f"the guard header has version {version}; this worker reads up to {VERSION}", version)
+    wrong = next((name for name, holds in _FIELDS.items() if not holds(value.get(name))), None)
+    if wrong is not None:
+        found = value.get(wrong)
+        return Unreadable(f"the guard header's {wrong} is a wrong value of type {type(found).__name__}", version)
+    known = {name: value[name] for name in _FIELDS if value.get(name) is not None}
+    return Envelope(version=version, **known)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT
+
+
+_FIELDS = {
+    "id": _is_text,
+    "key": lambda value: value is None or _is_text(value),
+    "fingerprint": lambda value: value is None or _is_text(value),
+    "generation": lambda value: value is None or (_is_number(value) and value >= 0),
+    "created": lambda value: value is None or _is_number(value) or (isinstance(value, float) and math.isfinite(value)),
+    "deadline": lambda value: value is None or _is_number(value),
+    "tenant": lambda value: value is None or _is_text(value),
+    "correlation_id": lambda value: value is None or _is_text(value),
+}

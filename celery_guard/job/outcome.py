@@ -1,0 +1,98 @@
+"""How a body came back: what the integration saw, in the guard's own words.
+
+``decide`` matches these exhaustively and turns each into a :class:`~celery_guard.job.settlement.Settlement`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Union
+
+from .row import NewJob, Payload, StoredResult
+from .state import Reason
+
+__all__ = [
+    "Failed",
+    "HandedOver",
+    "Ignored",
+    "Interrupted",
+    "Outcome",
+    "Rejected",
+    "Replaced",
+    "RetryAsked",
+    "Returned",
+    "Stopped",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The body returned; ``result`` is its value encoded, ``follow`` what Celery hangs on it."""
+
+    result: StoredResult | None
+    follow: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The body raised. ``final``: no retry, whatever the contract says, and this is the reason."""
+
+    error: BaseException
+    final: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """The body asked for another run (``self.retry``), with a new message where it changed the call."""
+
+    error: BaseException | None
+    #: None: by the contract's backoff.
+    delay: timedelta | None
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The body replaced itself by a message that carries on under its id; ``follow`` was sent along with it."""
+
+    payload: Payload
+    follow: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The body replaced itself by a canvas whose last step will come back under its id."""
+
+    follow: tuple[NewJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The body raised Celery's ``Ignore``: done, with no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The body raised Celery's ``Reject``."""
+
+    error: BaseException
+    requeue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The body let an :class:`~celery_guard.errors.Interruption` pass: cancelled, out of time, or no longer the owner."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker is going down (``by_shutdown``), or the body tried to end the process."""
+
+    error: BaseException
+    by_shutdown: bool
+
+
+Outcome = Union[Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, Interrupted]

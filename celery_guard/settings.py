@@ -1,0 +1,220 @@
+"""The settings of a guard: one frozen model, read once, handed down.
+
+Three places, the first that says something wins: arguments of ``Guard(...)``, Celery's configuration
+(``app.conf.guard_lease``), the environment (``CELERY_GUARD_LEASE``). A name that does not exist is refused in all three,
+so that a slip of the pen is not a setting that never took effect.
+
+The text of each field is the text that the reference, the checker and the runbook print.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import SettingError
+
+__all__ = ["ENVIRONMENT_PREFIX", "Settings", "masked", "read_settings"]
+
+ENVIRONMENT_PREFIX = "CELERY_GUARD_"
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MEASURE = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=)[^&#]*")
+
+
+def _read_duration(value: Any) -> Any:
+    if isinstance(value, str) and (found := _MEASURE.fullmatch(value.strip())):
+        value = float(found[1]) * _UNITS[found[2] or "s"]
+    if isinstance(value, bool):
+        raise ValueError("True and False are not durations")
+    if isinstance(value, (int, float)):
+        return timedelta(seconds=value)
+    return value
+
+
+def _read_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("True and False are not numbers")
+    return value
+
+
+_Positive = Annotated[timedelta, BeforeValidator(_read_duration), Field(gt=timedelta(0), le=timedelta(days=3650))]
+_Count = Annotated[int, BeforeValidator(_read_number), Field(ge=1, le=1_000_000)]
+
+
+def _seconds(seconds: float, text: str) -> Any:
+    return Field(default=timedelta(seconds=seconds), description=text)
+
+
+def _days(days: float, text: str) -> Any:
+    return Field(default=timedelta(days=days), description=text)
+
+
+class Settings(BaseModel):
+    """What an operator may turn. Durations are timedeltas; a plain number is seconds, a text may carry ms, s, m, h or d."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    store: str = Field(
+        repr=False,
+        description="Where jobs are remembered, as a URL: postgresql+psycopg://…, mysql+pymysql://…, sqlite:///…. "
+        "The password in it is never printed.",
+    )
+    lease: _Positive = _seconds(
+        30,
+        "How long an attempt may be silent before another may take its job. It is renewed at a third of it, so a body may run "
+        "for as long as it likes. Shorter: crashed jobs come back sooner. Longer: slow databases and frozen processes do not "
+        "lose jobs they still run.",
+    )
+    drain: _Positive = _seconds(30, "How long a worker or relay that is told to stop may take to finish what it holds.")
+
+    relay: bool = Field(
+        default=True,
+        description="Run a relay inside workers. With False, run it yourself: `celery guard relay`. Without any relay accepted "
+        "jobs wait.",
+    )
+    relay_batch: _Count = Field(default=500, description="How many due jobs a relay takes at once.")
+    relay_hold: _Positive = _seconds(
+        30,
+        "How long a relay may keep the jobs it took before others may take them: the delay if it dies in the middle.",
+    )
+    poll: _Positive = _seconds(1, "How long an idle relay waits at most before it looks again for jobs that are due.")
+    notify: bool = Field(
+        default=True,
+        description="Wake relays through the database where it can (NOTIFY on PostgreSQL). Turn it off on databases with "
+        "thousands of commits a second: notifying commits queue behind one lock.",
+    )
+    publish_attempts: _Count = Field(
+        default=10,
+        description="How often a message that the broker refuses is offered before its job is dead (unpublishable). "
+        "A broker that is down does not count.",
+    )
+    suspect_after: _Positive = _seconds(
+        60,
+        "How long a published job may go unclaimed before the sweep asks whether its message was lost. Doubled for each "
+        "publication.",
+    )
+    max_publications: _Count = Field(
+        default=8, description="How often a job that nobody claims is published before it is dead (never_claimed)."
+    )
+
+    payload_limit: Annotated[ByteSize, BeforeValidator(_read_number), Field(ge=1024)] = Field(
+        default=ByteSize(1024 * 1024),
+        description="Bytes that one message may have as it travels, headers and base64 growth included; larger ones are "
+        "refused at enqueue. A text may carry a unit: 256KiB, 1MiB.",
+    )
+
+    crash_base: _Positive = _seconds(
+        2, "The upper end of the first delay after a process died under a job; doubled for each crash."
+    )
+    crash_cap: _Positive = _seconds(60, "No delay after a crash is longer.")
+    sweep_every: _Positive = _seconds(5, "How often lapsed leases, suspects and old rows are looked for.")
+    tell_within: _Positive = _seconds(
+        60, "How long an attempt that settled its job has to report to Celery before the sweep has it reported again."
+    )
+    keep: _Positive = _days(
+        7,
+        "How long ended jobs are kept. Within this time a duplicate is given the stored result; after it the key is free.",
+    )
+    keep_dead: _Positive = _days(90, "How long dead letters are kept for a person to repair.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        if self.crash_base > self.crash_cap:
+            raise ValueError(f"crash_base ({self.crash_base}) is over crash_cap ({self.crash_cap})")
+        if not _URL.match(self.store):
+            raise ValueError("store is not a URL such as postgresql+psycopg:///shop")
+        return self
+
+    @property
+    def shown_store(self) -> str:
+        """The store's URL without its password."""
+        return masked(self.store)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Fields as they may be printed and logged."""
+        yield "store", self.shown_store
+        yield from super().__repr_args__()
+
+
+def masked(url: str) -> str:
+    """The URL with every password in it replaced by ``***``."""
+    scheme, separator, rest = url.partition("://")
+    question = rest.find("?")
+    place, query = (rest, "") if question < 0 else (rest[:question], rest[question:])
+    user, at, host = place.rpartition("@")
+    if at and ":" in user:
+        user = user.partition(":")[0] + ":***"
+    return scheme + separator + user + at + host + _SECRET_PARAMETER.sub(r"\1***", query)
+
+
+def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Read the settings: an argument wins over ``conf`` (names without prefix), ``conf`` over ``CELERY_GUARD_*``.
+
+    None says nothing, in arguments and ``conf``.
+
+    Raises:
+        SettingError: a name is unknown, a value makes no sense, or ``store`` is missing; says where it came from.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, value, origin in _said(arguments, conf, environ):
+        if name not in Settings.model_fields:
+            raise SettingError(_unknown(name, origin))
+        values[name] = value
+        origins[name] = origin
+    if "store" not in values:
+        raise SettingError(
+            "store: found nothing, expected the URL of the database that remembers jobs. To repair: Guard(app, store='…'), "
+            f"app.conf.guard_store, or {ENVIRONMENT_PREFIX}STORE."
+        )
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        message = _explain(error, values, origins)
+    # Outside the handler: pydantic's own text shows the values, and the store's has a password in it.
+    raise SettingError(message)
+
+
+def _said(
+    arguments: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]
+) -> Iterator[tuple[str, Any, str]]:
+    """Everything that was said, the weakest voice first."""
+    for variable, value in environ.items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            yield variable[len(ENVIRONMENT_PREFIX) :].lower(), value, f"the environment variable {variable}"
+    for name, value in conf.items():
+        if value is not None or name not in Settings.model_fields:
+            yield name, value, f"app.conf.guard_{name}"
+    for name, value in arguments.items():
+        if value is not None or name not in Settings.model_fields:
+            yield name, value, f"Guard({name}=…)"
+
+
+def _unknown(name: str, origin: str) -> str:
+    close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.6)
+    advice = f"did you mean {close[0]!r}?" if close else "the names are " + ", ".join(Settings.model_fields) + "."
+    return f"There is no setting {name!r} (from {origin}); {advice}"
+
+
+def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        said = f"{name} (from {origins[name]}): found {_shown(name, values[name])}; " if name else ""
+        lines.append(said + problem["msg"].removeprefix("Value error, "))
+    return "; ".join(lines) + "."
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "store":
+        return "a value that is not printed"
+    text = repr(value) if isinstance(value, (str, int, float, timedelta)) else type(value).__qualname__
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,30 @@
+"""What is remembered: the :class:`~celery_guard.store.protocol.Store` protocol, and the stores that keep it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery_guard.errors import SettingError
+
+from .protocol import Store
+
+__all__ = ["Store", "open_store"]
+
+_SQL = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+
+
+def open_store(url: str, *, notify: bool = True, **options: Any) -> Store:
+    """The store for a URL. Opens no connection before the first use.
+
+    Raises:
+        SettingError: there is no store for this kind of URL.
+    """
+    scheme = url.partition("://")[0].partition("+")[0]
+    if scheme in _SQL:
+        from .sql import open_store as open_sql
+
+        return open_sql(url, notify=notify, **options)
+    raise SettingError(
+        f"Setting store: there is no store for {scheme!r} URLs. Use one of {', '.join(_SQL)}, for example "
+        "postgresql+psycopg://user@host/database or sqlite:///guard.db."
+    )

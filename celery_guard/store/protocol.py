@@ -1,0 +1,303 @@
+"""The Store protocol: what is remembered, and the compare-and-set that everything rests on.
+
+Methods are named by the journey that needs them. Each is one short transaction of the store's own, safe to repeat,
+repeated with jitter on transient errors, and raises :class:`~celery_guard.errors.StoreUnavailableError` when that does
+not help; the exception is :meth:`Store.enqueue` through a door, which writes into the caller's transaction and repeats
+nothing there. No method holds a lock after it returns. The conformance suite in
+:mod:`celery_guard.testing.conformance` states the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol, runtime_checkable
+
+from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Claimed, Enqueued
+
+__all__ = ["Cancelled", "Door", "Heartbeat", "Quarantined", "Renewal", "Replayed", "Store"]
+
+
+@runtime_checkable
+class Door(Protocol):
+    """A transaction of the caller's, on the store's database, through which jobs are accepted."""
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Write the rows with the caller's connection. Never begins, commits, rolls back or sets a savepoint."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A lease that was renewed. A lease that is missing from the answer is lost."""
+
+    id: str
+    fence: int
+    cancel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a request to cancel did: ``cancelled`` at once, ``asked`` (it is running), or ``too late`` (it has ended)."""
+
+    id: str
+    answer: str
+    state: State | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a request to replay did: ``replayed``, or ``skipped`` with the reason in words."""
+
+    id: str
+    answer: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A slot (``relay:0``) or a process that says it is alive."""
+
+    name: str
+    token: str
+    beat: datetime
+    until: datetime
+    live: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A message that nobody could open, kept as the raw bytes it was."""
+
+    id: int
+    received: datetime
+    queue: str
+    content_type: str
+    content_encoding: str
+    reason: str
+    size: int
+    headers: str = ""
+    body: bytes = b""
+
+
+class Store(Protocol):
+    """The queue of record."""
+
+    # -- accept ---------------------------------------------------------------------------------------------------
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Accept jobs in one transaction of the store's own, all of them or none; answers in the order of ``jobs``.
+
+        A job whose key is held is a ``Duplicate`` (same fingerprint) or a ``Conflict``; the others are still written.
+        A duplicate with ``in_canvas`` is written as a follower. A job whose id exists is a duplicate of itself.
+        """
+        ...
+
+    def door(self, transaction: object) -> Door:
+        """The door for a transaction of the caller's.
+
+        Raises ``TypeError`` for an object it has no door for, and ``WrongDatabaseError`` for another database.
+        """
+        ...
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
+        """Take the job for one attempt, or say why not.
+
+        ``owner`` names the process; the owner that is granted is ``owner`` with a mark of this very call, so that a
+        claim whose answer was lost is recognized when it is repeated. Settle and renew with the granted one.
+
+        Granted when the row is ``sent``, or ``pending`` and either due or taken by a relay (the worker was faster
+        than the relay's mark). Raises the fence, counts the attempt, starts the lease, in the store's clock. Never
+        takes from a lapsed lease: that is the sweep's.
+
+        On an ended row that is untold and was published to be told (its ``relay`` is set), exactly one claim is
+        answered ``Settled(tell=True)`` with the stored outcome; every other ``tell=False``.
+        """
+        ...
+
+    def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
+        """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
+        ...
+
+    def settle(self, settlement: Settlement) -> bool:
+        """Write an attempt's end, its result or failure, and what follows it, in one transaction.
+
+        False: (fence, owner) does not own the row any more, and nothing was written. A lapsed lease that nobody
+        claimed since still owns it (state ``pending`` or ``sent`` with reason ``lost``).
+        """
+        ...
+
+    def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
+        """The stored outcome of a job; None where there is no such row."""
+        ...
+
+    def told(self, jobs: Iterable[tuple[str, int]]) -> None:
+        """Note that Celery was told how these jobs (id, fence) ended."""
+        ...
+
+    def note(self, id: str, failure: StoredFailure) -> None:
+        """Keep a failure that moves nothing: an attempt that was superseded."""
+        ...
+
+    # -- relay ----------------------------------------------------------------------------------------------------
+
+    def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
+        """Take due rows to publish, oldest due first: pending ones, and ended ones that Celery was not told about.
+
+        A taken row carries ``token`` and is due again after ``hold``, so that it is found if this relay dies. Two
+        relays never take the same row. Followers (``held_key``) whose holder has not ended are not taken.
+        """
+        ...
+
+    def sent(self, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
+        """Mark rows as published; how many still carried the token.
+
+        A pending row becomes ``sent`` and is suspect after ``suspect_after`` doubled for each earlier publication
+        since its last claim. A row claimed meanwhile stays as it is. A carried row is ``succeeded``, told. An ended
+        row is to be told again after ``suspect_after``.
+        """
+        ...
+
+    def postpone(self, token: str, rows: Sequence[tuple[str, timedelta]], *, refused: bool) -> int:
+        """Give taken rows back, each due after its delay. ``refused`` counts against the row; an outage does not."""
+        ...
+
+    def end(self, token: str, settlement: Settlement) -> bool:
+        """End a taken, pending row (expired, unpublishable, unknown task), if it still carries the token."""
+        ...
+
+    def next_due(self) -> timedelta | None:
+        """How long until :meth:`take` would find something; not positive when it would now; None when nothing waits."""
+        ...
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait until the store hints at new work or the time is over. Best effort; in no guarantee."""
+        ...
+
+    # -- sweep ----------------------------------------------------------------------------------------------------
+
+    def lapsed(self, limit: int) -> list[Attempt]:
+        """Running rows whose lease has ended."""
+        ...
+
+    def suspects(self, limit: int) -> list[Attempt]:
+        """Sent rows that nobody claimed for longer than they should have waited."""
+        ...
+
+    def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
+        """Move a lapsed or suspect row, if nothing about it has changed since: same state, fence, owner, still due.
+
+        A row that goes back to ``pending`` as ``lost`` keeps its owner, who may still settle until the next claim.
+        """
+        ...
+
+    def defer(self, attempt: Attempt, delay: timedelta) -> bool:
+        """Look at a suspect again after the delay."""
+        ...
+
+    def retain(self, limit: int) -> int:
+        """Delete up to ``limit`` rows whose time is over, with all that belongs to them; how many went."""
+        ...
+
+    # -- people ---------------------------------------------------------------------------------------------------
+
+    def job(self, id: str) -> Job | None:
+        """One job with its failures."""
+        ...
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[State] = (),
+        task: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cause: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Job]:
+        """Jobs, newest first; ``after`` is the id of the last one of the page before."""
+        ...
+
+    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+        """The stored message of a job; the latest generation by default."""
+        ...
+
+    def counts(self) -> Mapping[State, int]:
+        """How many jobs are in each state that has any."""
+        ...
+
+    def cancel(self, id: str) -> Cancelled:
+        """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""
+        ...
+
+    def replay(self, ids: Sequence[str]) -> list[Replayed]:
+        """Send dead jobs again, each in its own transaction.
+
+        Counts start anew, history and payload stay, the key is taken again or the job is skipped.
+        """
+        ...
+
+    # -- messages nobody could open ---------------------------------------------------------------------------------
+
+    def quarantine(
+        self, *, queue: str, body: bytes, headers: str, content_type: str, content_encoding: str, reason: str
+    ) -> int:
+        """Keep a message as the raw bytes it was; its number."""
+        ...
+
+    def quarantined(self, limit: int = 100) -> list[Quarantined]:
+        """Messages in quarantine, newest first, without their bodies."""
+        ...
+
+    def message(self, number: int) -> Quarantined | None:
+        """One message in quarantine, with its body; None where there is no such number."""
+        ...
+
+    # -- who is alive -----------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, token: str, ttl: timedelta, detail: str = "") -> bool:
+        """Take or keep a named slot for ``ttl``; False while another token holds it alive."""
+        ...
+
+    def release(self, name: str, token: str) -> None:
+        """Give a slot back, if it is still this token's."""
+        ...
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """Every slot and process that has said it is alive and was not forgotten since."""
+        ...
+
+    # -- the store itself -------------------------------------------------------------------------------------------
+
+    def upgrade(self) -> None:
+        """Bring the tables to this version."""
+        ...
+
+    def upgrade_sql(self) -> str:
+        """The statements that :meth:`upgrade` would run, as text, for people who run their own."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``StoreSchemaError`` unless the tables are those of this version, ``StoreUnavailableError`` unless reachable."""
+        ...
+
+    def forget_connections(self) -> None:
+        """Called in a new process after fork: drop every inherited connection without closing it for the parent."""
+        ...
+
+    def close(self) -> None:
+        """Close what this process holds open."""
+        ...
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """What this store cannot keep, by guarantee (``{"G2": "…"}``), for the checks and the docs."""
+        ...

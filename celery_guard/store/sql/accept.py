@@ -1,0 +1,151 @@
+"""Accepting jobs: the one algorithm, on a connection of the store's own or of the caller's.
+
+In a transaction that the store did not begin, nothing here repeats, sets a savepoint or swallows an error. Jobs with a key are
+taken in the order of their keys, so that two callers who want the same ones do not wait for each other in a circle. A job
+without a key never touches the index of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery_guard.job.instant import microseconds
+from celery_guard.job.row import NewJob
+from celery_guard.job.state import Reason, State
+from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
+
+from .statement import Link, Row
+from .statements import accept as statements
+
+__all__ = ["accept"]
+
+
+def accept(link: Link, jobs: Sequence[NewJob], *, notify: bool, again: bool = False) -> list[Enqueued]:
+    """Write the rows; answers in the order of ``jobs``. ``again``: a row that is there may be what we wrote before."""
+    order = sorted(range(len(jobs)), key=lambda place: jobs[place].key or "")
+    answers: dict[int, Enqueued] = {}
+    for place in order:
+        answers[place] = _Acceptance(link, jobs[place], notify, again).answer()
+    return [answers[place] for place in range(len(jobs))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row that has the id or holds the key."""
+
+    id: str
+    fingerprint: str | None
+    state: State
+    reason: str | None = None
+    holder: str | None = None
+    generation: int = 0
+
+
+class _Acceptance:
+    """One job on its way in."""
+
+    def __init__(self, link: Link, new: NewJob, notify: bool, again: bool) -> None:
+        self._link = link
+        self._new = new
+        self._notify = notify
+        self._again = again
+
+    def answer(self) -> Enqueued:
+        new = self._new
+        values = _values(new)
+        if not self._link.traits.one_statement:
+            if new.key is not None and (found := self._find(values, by_key=True)):
+                return self._meet(found, values)
+            return Accepted(new.id) if self._insert_in_steps(values) else self._collided(values)
+        id, holder, fingerprint, state, free = self._insert_at_once(values)
+        if id is not None:
+            return Accepted(new.id)
+        if holder is not None:
+            return self._meet(_Found(holder, fingerprint, State(state)), values)
+        return self._collided(values) if free else Busy(new.id)
+
+    def _insert_at_once(self, values: Mapping[str, Any]) -> Row:
+        keyed = values["held_key_"] is not None
+        rows = self._link.rows(statements.accept, values, keyed, self._notify)
+        return rows[0][:5] if rows else (None, None, None, None, True)
+
+    def _insert_in_steps(self, values: Mapping[str, Any]) -> bool:
+        link = self._link
+        new_message = link.inserted(statements.accept_payload, values)
+        accepted = link.inserted(statements.accept_job, values)
+        if accepted and not new_message:
+            link.changed(statements.replace_payload, values)
+        elif new_message and not accepted:
+            link.changed(statements.withdraw_payload, values)
+        return accepted
+
+    def _insert(self, values: Mapping[str, Any]) -> bool:
+        if self._link.traits.one_statement:
+            return self._insert_at_once(values)[0] is not None
+        return self._insert_in_steps(values)
+
+    def _find(self, values: Mapping[str, Any], *, by_key: bool, locked: bool = False) -> _Found | None:
+        for id, fingerprint, state, reason, holder, generation in self._link.rows(
+            statements.find, values, by_key, locked
+        ):
+            return _Found(id, fingerprint, State(state), reason, holder, generation)
+        return None
+
+    def _collided(self, values: Mapping[str, Any]) -> Enqueued:
+        """The insert met a row that it could not see before."""
+        locked = not self._link.traits.one_statement
+        found = self._find(values, by_key=False, locked=locked)
+        if found is None and values["held_key_"] is not None:
+            found = self._find(values, by_key=True, locked=locked)
+        return Busy(self._new.id) if found is None else self._meet(found, values)
+
+    def _meet(self, found: _Found, values: Mapping[str, Any]) -> Enqueued:
+        """What to do about a row that has our id, or holds our key."""
+        new = self._new
+        if found.id == new.id and found.state is State.PENDING and found.reason == Reason.HANDED_OVER:
+            return self._carry_on(found, values)
+        if found.fingerprint != new.fingerprint:
+            return Conflict(new.id, found.id, found.state)
+        if found.id == new.id:
+            return Accepted(new.id, found.holder) if self._again else Duplicate(new.id, new.id, found.state)
+        if not new.in_canvas:
+            return Duplicate(new.id, found.id, found.state)
+        # Due at once: the relay looks at the holder, and from then on the holder's end brings the follower back.
+        follower = {**values, "held_key_": None, "holder_": found.id, "reason_": Reason.HELD_KEY.value}
+        return Accepted(new.id, found.id) if self._insert(follower) else self._collided(follower)
+
+    def _carry_on(self, found: _Found, values: Mapping[str, Any]) -> Enqueued:
+        """The job handed itself over to others, the last of whom brings its id back: it goes on with this message."""
+        values = {**values, "generation_": found.generation + 1}
+        if not self._link.changed(statements.carry_on, values):
+            return Duplicate(self._new.id, self._new.id, found.state)
+        self._link.changed(statements.carry_on_payload, values)
+        return Accepted(self._new.id)
+
+
+def _values(new: NewJob) -> dict[str, Any]:
+    return {
+        "id_": new.id,
+        "task_": new.task,
+        "queue_": new.queue,
+        "priority_": new.priority,
+        "tenant_": new.tenant,
+        "kind_": new.kind.value,
+        "key_hash_": new.key,
+        "held_key_": new.key,
+        "fingerprint_": new.fingerprint,
+        "holder_": None,
+        "reason_": Reason.NEW.value,
+        "delay_": microseconds(new.delay),
+        "deadline_": new.deadline,
+        "deadline_in_": None if new.deadline_in is None else microseconds(new.deadline_in),
+        "parent_id_": new.parent_id,
+        "root_id_": new.root_id,
+        "group_id_": new.group_id,
+        "correlation_id_": new.correlation_id,
+        "body_": new.payload.body,
+        "headers_": new.payload.headers,
+        "delivery_": new.payload.delivery,
+    }

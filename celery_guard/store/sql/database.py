@@ -1,0 +1,164 @@
+"""The database of a store, as one process sees it: its connections, and the four ways to work on one.
+
+=============  ==============================================================================================
+``quick``      statements on the driver's cursor, each committed by itself: one round trip is one transaction
+``whole``      statements on the driver's cursor, in one transaction
+``begin``      SQLAlchemy's connection, in one transaction that may write
+``read``       SQLAlchemy's connection, reading only
+=============  ==============================================================================================
+
+Each repeats its work as a whole on a transient error (:mod:`.transient`), and tells the work that it is a repetition.
+Connections are in autocommit and a transaction is begun by name, so a pooled connection carries no state at all.
+
+Nothing is inherited across a fork: the first use in another process leaves every connection to the process that made it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Connection, Engine, make_url
+
+from celery_guard.errors import GuardError
+
+from .dialects import traits_of
+from .statement import CursorLink, Link, Texts
+from .transient import Patience, explained, is_disconnect, is_transient
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+
+_BEGIN = "guard_begin"
+
+
+class Database:
+    """Opens nothing before its first use."""
+
+    def __init__(self, url: str, *, pool_size: int, pool_timeout: float, patience: Patience) -> None:
+        self.url = make_url(url)
+        self.traits = traits_of(self.url.get_backend_name())
+        self.patience = patience
+        self._engine = self._make_engine(pool_size, pool_timeout)
+        self._writer = self._engine.execution_options(**{_BEGIN: True})
+        self.texts = Texts(self._engine.dialect)
+        self._pid = os.getpid()
+        # Kept, so that they are never collected: closing them here would end the parent's sessions.
+        self._inherited: list[object] = []
+
+    def _make_engine(self, pool_size: int, pool_timeout: float) -> Engine:
+        options: dict[str, Any] = {"pool_size": pool_size, **self.traits.engine_options(self.url)}
+        engine = create_engine(
+            self.url,
+            isolation_level="AUTOCOMMIT",
+            max_overflow=0,
+            pool_timeout=pool_timeout,
+            # Transactions are ended where they are begun; a ROLLBACK for each return would be a round trip.
+            pool_reset_on_return=None,
+            **options,
+        )
+        event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection))
+        event.listen(engine, "begin", self._begin)
+        return engine
+
+    def _begin(self, connection: Connection) -> None:
+        if connection.get_execution_options().get(_BEGIN):
+            connection.exec_driver_sql(self.traits.begin)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this process; never used for anything that belongs to the caller."""
+        self._leave_the_parent_its_own()
+        return self._engine
+
+    def _leave_the_parent_its_own(self) -> None:
+        if os.getpid() != self._pid:
+            self.forget()
+
+    def forget(self) -> None:
+        """Leave every open connection to the process that made it."""
+        self._inherited.append(self._engine.pool)
+        self._engine.dispose(close=False)
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self.engine.dispose()
+
+    def quick(self, work: Callable[[Link, bool], T]) -> T:
+        """Run statements that are each a transaction."""
+        return self._repeated(lambda again: self._on_cursor(work, again, None))
+
+    def whole(self, work: Callable[[Link, bool], T]) -> T:
+        """Run statements in one transaction on the driver's cursor."""
+        return self._repeated(lambda again: self._on_cursor(work, again, self.traits.begin))
+
+    def begin(self, work: Callable[[Connection, bool], T]) -> T:
+        """Run work in one transaction on a connection of SQLAlchemy's."""
+
+        def once(again: bool) -> T:
+            self._leave_the_parent_its_own()
+            with self._writer.begin() as connection:
+                return work(connection, again)
+
+        return self._repeated(once)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that writes nothing."""
+
+        def once(again: bool) -> T:
+            with self.engine.connect() as connection:
+                return work(connection)
+
+        return self._repeated(once)
+
+    def _repeated(self, work: Callable[[bool], T]) -> T:
+        try:
+            try:
+                return work(False)
+            except Exception as error:
+                if not is_transient(error, self._engine.dialect):
+                    raise
+                return self.patience.repeat(lambda: work(True), self._engine.dialect, error)
+        except Exception as error:
+            said = explained(error, self._engine.dialect)
+            if said is error:
+                raise
+            raise said from error
+
+    def _on_cursor(self, work: Callable[[Link, bool], T], again: bool, begin: str | None) -> T:
+        connection = self.engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            if begin is not None:
+                cursor.execute(begin)
+            answer = work(CursorLink(self.texts, cursor), again)
+            if begin is not None:
+                connection.commit()
+            cursor.close()
+        except BaseException as error:
+            self._abandon(connection, error)
+            raise
+        connection.close()
+        return answer
+
+    def _abandon(self, connection: Any, error: BaseException) -> None:
+        """Give a connection back after an error, or throw it away where it cannot be trusted any more."""
+        dialect = self._engine.dialect
+        if is_disconnect(error, dialect, connection.dbapi_connection):
+            # The others in the pool have most likely gone the same way.
+            connection.invalidate()
+            self._engine.dispose()
+        elif isinstance(error, (dialect.loaded_dbapi.Error, GuardError)):
+            try:
+                connection.rollback()
+            except dialect.loaded_dbapi.Error:
+                connection.invalidate()
+            else:
+                connection.close()
+        else:
+            # An interruption may have struck between a question and its answer.
+            connection.invalidate()

@@ -1,0 +1,56 @@
+"""MySQL and MariaDB: no ``UPDATE .. RETURNING``, errors for duplicates, and READ COMMITTED for the store's own sessions.
+
+Under the default, REPEATABLE READ, a search locks the gaps it has looked at, and two claims of different jobs deadlock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import URL
+
+from . import Traits
+
+__all__ = ["TRAITS"]
+
+_DUPLICATE_ENTRY = 1062
+
+#: How long a statement of the store's own waits for a row before it is a transient error, in seconds.
+_LOCK_WAIT = 3
+
+
+def _greet(connection: Any) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        # Strict: a value that does not fit is an error, not a shorter value.
+        cursor.execute(
+            f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}, sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')"
+        )
+    finally:
+        cursor.close()
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    return bool(error.args) and error.args[0] == _DUPLICATE_ENTRY
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    # Servers close idle connections; none is used for longer than half an hour.
+    return {"pool_recycle": 1800}
+
+
+TRAITS = Traits(
+    name="mysql",
+    begin="START TRANSACTION",
+    one_statement=False,
+    returning=False,
+    skip_locked=None,
+    greet=_greet,
+    is_duplicate=_is_duplicate,
+    engine_options=_engine_options,
+    limits={
+        "G4": "A key that an open transaction is taking is not answered at once: the second caller waits for that "
+        "transaction, at most for the server's innodb_lock_wait_timeout.",
+    },
+)

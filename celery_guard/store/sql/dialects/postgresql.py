@@ -1,0 +1,36 @@
+"""PostgreSQL: several tables in one statement, locked rows passed over, and a wake-up call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import URL
+
+from . import Traits
+
+__all__ = ["TRAITS"]
+
+
+def _greet(connection: Any) -> None:
+    """Nothing: a pooler may give every transaction another session, so nothing may be left on one."""
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) == "23505"
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    # Prepared statements belong to a session, and a transaction pooler hands sessions around.
+    return {"connect_args": {"prepare_threshold": None}} if url.get_driver_name() == "psycopg" else {}
+
+
+TRAITS = Traits(
+    name="postgresql",
+    begin="BEGIN ISOLATION LEVEL READ COMMITTED",
+    one_statement=True,
+    returning=True,
+    skip_locked=True,
+    greet=_greet,
+    is_duplicate=_is_duplicate,
+    engine_options=_engine_options,
+)

@@ -1,0 +1,56 @@
+"""SQLite: one writer at a time, and clauses of its own to make that bearable.
+
+A write transaction begins as IMMEDIATE: one that reads first and writes later is refused at once when another wrote in
+between, however long it would have waited. The write-ahead log lets readers pass a writer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import URL
+
+from . import Traits
+
+__all__ = ["TRAITS"]
+
+#: How long a statement waits for the writer before it is a transient error, in seconds.
+_BUSY_TIMEOUT = 5
+
+
+def _greet(connection: Any) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    finally:
+        cursor.close()
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    return "UNIQUE constraint failed" in str(error)
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    options: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT, "check_same_thread": False}}
+    if url.database in (None, "", ":memory:"):
+        # A database in memory is its connection: everybody takes turns on the one.
+        options.update(pool_size=1)
+    return options
+
+
+TRAITS = Traits(
+    name="sqlite",
+    begin="BEGIN IMMEDIATE",
+    one_statement=False,
+    returning=True,
+    skip_locked=False,
+    greet=_greet,
+    is_duplicate=_is_duplicate,
+    engine_options=_engine_options,
+    limits={
+        "writers": "One writer at a time: while a transaction of the caller's that has written is open, the store's own "
+        "writes wait, and fail as unavailable when it stays open for long.",
+        "G4": "A key that an open transaction is taking is not answered at once: the second caller waits for the writer, "
+        "and gets SQLite's 'database is locked' when that takes too long.",
+    },
+)

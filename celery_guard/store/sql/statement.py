@@ -1,0 +1,132 @@
+"""How a statement is run: written with SQLAlchemy, compiled once a dialect, executed with plain parameters.
+
+A statement is a function of :mod:`.statements` that returns a Core construct; its arguments say which shape of it is
+wanted. :class:`Texts` remembers the text of each shape. A :class:`Link` runs texts on a connection: the store's own
+through the driver's cursor, where SQLAlchemy's execution would cost more than the statement, or one of the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement
+
+from .dialects import Traits, traits_of
+
+__all__ = ["ConnectionLink", "CursorLink", "Link", "Row", "Statement", "Texts"]
+
+Row = Sequence[Any]
+Statement = Callable[..., ClauseElement]
+
+
+class Text:
+    """One statement in one dialect."""
+
+    __slots__ = ("_constants", "_names", "sql")
+
+    def __init__(self, clause: ClauseElement, dialect: Dialect) -> None:
+        compiled = clause.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = compiled.string
+        self._names = list(compiled.positiontup) if compiled.positiontup is not None else None
+        self._constants = {name: value for name, value in compiled.params.items() if value is not None}
+
+    def parameters(self, values: Mapping[str, Any]) -> Any:
+        """The values as the driver wants them: in order, or by name."""
+        if self._constants:
+            values = {**self._constants, **values}
+        if self._names is None:
+            return values
+        return tuple([values[name] for name in self._names])
+
+
+class Texts:
+    """The texts of one dialect, each compiled when it is first asked for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.traits = traits_of(dialect.name)
+        self._texts: dict[tuple[Any, ...], Text] = {}
+
+    def __getitem__(self, shape: tuple[Any, ...]) -> Text:
+        """The text of a statement; ``shape`` is its function and the arguments of it."""
+        text = self._texts.get(shape)
+        if text is None:
+            text = self._texts[shape] = Text(shape[0](*shape[1:]), self.dialect)
+        return text
+
+
+class Cursor(Protocol):
+    """What the store needs of a driver's cursor."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def execute(self, sql: str, parameters: Any, /) -> Any: ...
+    def fetchall(self) -> Sequence[Row]: ...
+
+
+class Link:
+    """A connection, as the statements see it."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+
+    @property
+    def traits(self) -> Traits:
+        return self.texts.traits
+
+    def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
+        """Run a statement that answers with rows."""
+        raise NotImplementedError
+
+    def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
+        """Run a statement; how many rows matched it."""
+        raise NotImplementedError
+
+    def inserted(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> bool:
+        """Run an insert of one row; False where a unique value of it exists. For databases that go on after that."""
+        try:
+            self.changed(statement, values, *shape)
+        except Exception as error:
+            if self.traits.is_duplicate(error.orig if isinstance(error, IntegrityError) and error.orig else error):
+                return False
+            raise
+        return True
+
+
+class CursorLink(Link):
+    """The driver's own cursor. It neither begins nor ends a transaction."""
+
+    def __init__(self, texts: Texts, cursor: Cursor) -> None:
+        super().__init__(texts)
+        self._cursor = cursor
+
+    def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
+        text = self.texts[(statement, *shape)]
+        self._cursor.execute(text.sql, text.parameters(values))
+        return self._cursor.fetchall()
+
+    def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
+        text = self.texts[(statement, *shape)]
+        self._cursor.execute(text.sql, text.parameters(values))
+        return self._cursor.rowcount
+
+
+class ConnectionLink(Link):
+    """A connection of SQLAlchemy's, so that its transaction, its events and its errors stay what they are."""
+
+    def __init__(self, texts: Texts, connection: Connection) -> None:
+        super().__init__(texts)
+        self._connection = connection
+
+    def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
+        text = self.texts[(statement, *shape)]
+        return self._connection.exec_driver_sql(text.sql, text.parameters(values)).fetchall()
+
+    def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
+        text = self.texts[(statement, *shape)]
+        return self._connection.exec_driver_sql(text.sql, text.parameters(values)).rowcount

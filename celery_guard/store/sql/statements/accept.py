@@ -1,0 +1,197 @@
+"""Statements that accept jobs. A job is two rows, its message and itself.
+
+PostgreSQL writes both in one statement. The others write the message first and the job second, so that no job is ever
+seen without its message, even on a connection in autocommit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    Text,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    null,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.sql.dml import Delete, Insert, Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.state import Reason, State
+
+from ..clock import moment
+from ..tables import job, payload, store
+from . import fixed, given, number
+
+__all__ = [
+    "CHANNEL",
+    "accept",
+    "accept_job",
+    "accept_payload",
+    "carry_on",
+    "carry_on_payload",
+    "find",
+    "identity",
+    "replace_payload",
+    "try_key",
+    "withdraw_payload",
+]
+
+#: Where PostgreSQL says that there may be work.
+CHANNEL = "celery_guard"
+
+_WRITTEN_AS_GIVEN = (
+    "id", "task", "queue", "tenant", "kind", "key_hash", "held_key", "fingerprint", "holder", "reason",
+    "parent_id", "root_id", "group_id", "correlation_id",
+)  # fmt: skip
+
+
+def _new_job() -> dict[str, ColumnElement[Any]]:
+    row: dict[str, ColumnElement[Any]] = {name: given(name) for name in _WRITTEN_AS_GIVEN}
+    row["priority"] = given("priority", Integer)
+    row["state"] = fixed(State.PENDING)
+    row["created"] = moment()
+    row["due"] = moment() + number("delay")
+    row["deadline"] = case(
+        (number("deadline_in").is_(None), number("deadline")),
+        (number("deadline") < moment() + number("deadline_in"), number("deadline")),
+        else_=moment() + number("deadline_in"),
+    )
+    return row
+
+
+def _message() -> dict[str, ColumnElement[Any]]:
+    return {
+        "body": given("body", LargeBinary),
+        "headers": given("headers", Text),
+        "delivery": given("delivery", Text),
+    }
+
+
+def accept(keyed: bool, notify: bool) -> Select[Any]:
+    """PostgreSQL: both rows, the hold on the key and the wake-up, in one statement.
+
+    Answers (accepted id, holder's id, fingerprint, state, whether the key is free to be taken). Whoever takes a key takes
+    a lock of its transaction on it first, without waiting for it. So a key that an open transaction is taking is
+    ``free = false`` at once, where the unique index alone would make the second caller wait for the first one's end::
+
+        A: takes the lock, inserts                                     commits
+        B:                            the lock is taken: not free                 finds A's row: a duplicate
+    """
+    row = _new_job()
+    new = select(*row.values())
+    if keyed:
+        holder = select(job.c.id, job.c.fingerprint, job.c.state).where(job.c.held_key == given("held_key")).cte("holder")
+        turn = select(
+            case((exists(select(holder.c.id)), literal_column("false")), else_=_try_lock()).label("free")
+        ).cte("turn")
+        new = new.select_from(turn).where(turn.c.free)
+    accepted = upsert(job).from_select(list(row), new).on_conflict_do_nothing().returning(job.c.id).cte("accepted")
+    message = _message()
+    # A message without a job is what is left of a job that somebody deleted by hand.
+    letter = upsert(payload).from_select(
+        ["job", "generation", *message], select(accepted.c.id, literal_column("0"), *message.values())
+    )
+    letter = letter.on_conflict_do_update(
+        index_elements=["job", "generation"], set_={name: letter.excluded[name] for name in message}
+    )
+    called = select(func.pg_notify(CHANNEL, "")).select_from(accepted).scalar_subquery() if notify else null()
+    if not keyed:
+        answer = select(accepted.c.id, null(), null(), null(), true(), called)
+    else:
+        answer = select(
+            accepted.c.id, holder.c.id, holder.c.fingerprint, holder.c.state, turn.c.free, called
+        ).select_from(turn.outerjoin(accepted, true()).outerjoin(holder, true()))
+    return answer.add_cte(letter.cte("letter"))
+
+
+def _try_lock() -> ColumnElement[bool]:
+    return func.pg_try_advisory_xact_lock(func.hashtextextended(given("held_key"), literal_column("0")))
+
+
+def try_key() -> Select[Any]:
+    """PostgreSQL: take this transaction's lock on a key, or say that another one has it."""
+    return select(_try_lock())
+
+
+def accept_payload() -> Insert:
+    """The message of a new job."""
+    return _insert_payload(literal_column("0", Integer))
+
+
+def accept_job() -> Insert:
+    """A new job, whose message is written."""
+    row = _new_job()
+    return insert(job).from_select(list(row), select(*row.values()), include_defaults=False)
+
+
+def withdraw_payload() -> Delete:
+    """Take back a message whose job was not accepted."""
+    return delete(payload).where(payload.c.job == given("id"), payload.c.generation == literal_column("0"))
+
+
+def replace_payload() -> Update:
+    """The message of a job that was accepted where an older message without a job was found."""
+    return (
+        update(payload)
+        .where(payload.c.job == given("id"), payload.c.generation == literal_column("0"))
+        .values(_message())
+    )
+
+
+def find(by_key: bool, locked: bool) -> Select[Any]:
+    """Who has this id, or holds this key. ``locked``: as it is now, also in a transaction that sees the past."""
+    found = select(job.c.id, job.c.fingerprint, job.c.state, job.c.reason, job.c.holder, job.c.generation).where(
+        job.c.held_key == given("held_key") if by_key else job.c.id == given("id")
+    )
+    return found.with_for_update(read=True) if locked else found
+
+
+def carry_on() -> Update:
+    """A job that was handed over to others comes back under its id: it waits for the relay again."""
+    return (
+        update(job)
+        .where(
+            job.c.id == given("id"),
+            job.c.state == fixed(State.PENDING),
+            job.c.reason == fixed(Reason.HANDED_OVER),
+            job.c.generation < given("generation", Integer),
+        )
+        .values(
+            task=given("task"),
+            queue=given("queue"),
+            priority=given("priority", Integer),
+            reason=fixed(Reason.REPLACED),
+            generation=given("generation", Integer),
+            due=moment() + number("delay"),
+            relay=null(),
+        )
+    )
+
+
+def carry_on_payload() -> Insert:
+    """The message of a job that came back."""
+    return _insert_payload(given("generation", Integer))
+
+
+def _insert_payload(generation: ColumnElement[int]) -> Insert:
+    message = _message()
+    return insert(payload).from_select(
+        ["job", "generation", *message], select(given("id"), generation, *message.values()), include_defaults=False
+    )
+
+
+def identity() -> Select[Any]:
+    """Which store this database is."""
+    return select(store.c.id)

@@ -1,0 +1,336 @@
+"""Statements of an attempt: claim, renew, settle, and what was told.
+
+Each move compares what its caller believes about the row in the same statement that writes it. A statement that matched
+no row moved nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import (
+
+    ColumnElement,
+    FromClause,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Text,
+    and_,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.state import Reason, State
+
+from ..clock import moment
+from ..tables import failure, job, payload, result
+from . import ended, fixed, given, number, one_of
+
+__all__ = [
+    "Beside",
+    "Compare",
+    "Fate",
+    "beside",
+    "claim",
+    "claim_returning",
+    "failed",
+    "following",
+    "move",
+    "move_at_once",
+    "move_returning",
+    "note",
+    "outcome",
+    "release",
+    "renew",
+    "renewed",
+    "speak",
+    "standing",
+    "told",
+    "written",
+]
+
+# -- claim ------------------------------------------------------------------------------------------------------------
+
+_GRANTED = (
+    job.c.fence, job.c.generation, job.c.attempts, job.c.crashes, job.c.retries, job.c.cancel, job.c.deadline,
+    job.c.tenant, job.c.key_hash, job.c.correlation_id, job.c.holder, job.c.root_id, job.c.created,
+)  # fmt: skip
+
+
+def claim() -> Update:
+    """Take the job for one attempt. A follower is only taken once a relay has seen its holder end."""
+    due = and_(job.c.due <= moment(), job.c.holder.is_(None))
+    waits = and_(job.c.state == fixed(State.PENDING), or_(due, job.c.relay.is_not(None)))
+    return (
+        update(job)
+        .where(job.c.id == given("id"), or_(job.c.state == fixed(State.SENT), waits))
+        .values(
+            state=fixed(State.RUNNING),
+            fence=job.c.fence + 1,
+            owner=given("owner"),
+            attempts=job.c.attempts + 1,
+            publications=literal_column("0"),
+            relay=null(),
+            due=moment() + number("lease"),
+            started=moment(),
+        )
+    )
+
+
+def claim_returning() -> Update:
+    """The same, answering with what the attempt has to know."""
+    return claim().returning(*_GRANTED, moment())
+
+
+def standing() -> Select[Any]:
+    """What an attempt has to know, and why it may not be one."""
+    return select(*_GRANTED, moment(), job.c.state, job.c.reason, job.c.owner, job.c.told, job.c.relay).where(
+        job.c.id == given("id")
+    )
+
+
+def speak() -> Update:
+    """Become the one delivery that tells Celery how the job ended."""
+    return (
+        update(job)
+        .where(job.c.id == given("id"), ended(), job.c.told == literal_column("0"), job.c.relay.is_not(None))
+        .values(relay=null(), due=moment() + number("lease"))
+    )
+
+
+# -- renew ------------------------------------------------------------------------------------------------------------
+
+
+def _owned(leases: list[tuple[str, int, str]]) -> ColumnElement[bool]:
+    return and_(
+        job.c.state == fixed(State.RUNNING), tuple_(job.c.id, job.c.fence, job.c.owner).in_(leases)
+    )
+
+
+def renew(leases: list[tuple[str, int, str]], lease: int) -> Update:
+    """Start the leases anew."""
+    return update(job).where(_owned(leases)).values(due=moment() + lease)
+
+
+def renewed(leases: list[tuple[str, int, str]]) -> Select[Any]:
+    """The leases that are still their owners', read in the transaction that renewed them."""
+    return select(job.c.id, job.c.fence, job.c.cancel).where(_owned(leases))
+
+
+# -- settle -----------------------------------------------------------------------------------------------------------
+
+
+class Compare(Enum):
+    """What the row must still say for a move to be written."""
+
+    #: The attempt's (fence, owner); also where its lease lapsed and nobody claimed since.
+    OWNER = "owner"
+    #: The token of the relay that has taken it.
+    RELAY = "relay"
+    #: All that the sweep saw: state, fence, owner, and still due.
+    LAPSE = "lapse"
+    #: Nothing has happened to it yet.
+    NEW = "new"
+
+
+class Fate(Enum):
+    """Where a move leads, as far as its statement differs."""
+
+    WAITS = "waits"
+    PARKED = "parked"
+    ENDS = "ends"
+    #: The same, and the key is free.
+    ENDS_FREE = "ends free"
+
+
+class Beside(Enum):
+    """What is written beside the row."""
+
+    RESULT = "result"
+    FAILURE = "failure"
+    PAYLOAD = "payload"
+
+
+def _still(compare: Compare) -> ColumnElement[bool]:
+    same = [job.c.id == given("id")]
+    if compare is Compare.RELAY:
+        same += [job.c.state == fixed(State.PENDING), job.c.relay == given("relay")]
+        return and_(*same)
+    same.append(job.c.fence == number("fence"))
+    if compare is Compare.NEW:
+        same += [job.c.state == fixed(State.PENDING), job.c.owner.is_(None)]
+    elif compare is Compare.LAPSE:
+        same += [job.c.state == given("was"), func.coalesce(job.c.owner, "") == given("owner"), job.c.due <= moment()]
+    else:
+        uncontested = and_(one_of((State.PENDING, State.SENT)), job.c.reason == fixed(Reason.LOST))
+        same += [job.c.owner == given("owner"), or_(job.c.state == fixed(State.RUNNING), uncontested)]
+    return and_(*same)
+
+
+def move(fate: Fate, compare: Compare) -> Update:
+    """Write where an attempt, or a wait, has led."""
+    values: dict[str, Any] = {
+        "state": given("state"),
+        "reason": given("reason"),
+        "relay": null(),
+        "told": given("told", SmallInteger),
+        "attempts": job.c.attempts - given("uncharged", Integer),
+        "crashes": job.c.crashes + given("crashed", Integer),
+        "retries": job.c.retries + given("retried", Integer),
+        "failure_class": given("failure_class"),
+        "cause": given("cause"),
+    }
+    if fate is Fate.WAITS:
+        values["due"] = moment() + number("delay")
+        values["generation"] = job.c.generation + given("regenerated", Integer)
+    elif fate is Fate.PARKED:
+        values["due"] = null()
+    else:
+        values["finished"] = moment()
+        values["keep_until"] = moment() + number("keep")
+        # Without tell_within nobody has to look at the row again.
+        values["due"] = moment() + number("tell_within")
+        if fate is Fate.ENDS_FREE:
+            values["held_key"] = null()
+    return update(job).where(_still(compare)).values(values)
+
+
+def move_returning(fate: Fate, compare: Compare) -> Update:
+    """The same, answering whether others wait for the outcome."""
+    return move(fate, compare).returning(job.c.followers)
+
+
+def move_at_once(fate: Fate, compare: Compare, *besides: Beside) -> Select[Any]:
+    """PostgreSQL: the move and all that is written beside it, in one statement."""
+    moved = (
+        move(fate, compare)
+        .returning(job.c.id, job.c.generation, job.c.attempts, job.c.followers)
+        .cte("moved")
+    )
+    answer: Select[Any] = select(moved.c.followers)
+    for what in besides:
+        answer = answer.add_cte(_beside(what, moved).cte(what.value))
+    return answer
+
+
+def beside(what: Beside) -> Insert:
+    """What is written beside a row that was moved in the same transaction."""
+    row = select(job.c.id, job.c.generation, job.c.attempts).where(job.c.id == given("id")).subquery("moved")
+    return _beside(what, row)
+
+
+def _beside(what: Beside, moved: FromClause) -> Insert:
+    row: dict[str, ColumnElement[Any]]
+    if what is Beside.RESULT:
+        table = result
+        row = {
+            "body": given("result_body", LargeBinary),
+            "content_type": given("content_type"),
+            "content_encoding": given("content_encoding"),
+        }
+    elif what is Beside.PAYLOAD:
+        table = payload
+        row = {
+            "generation": moved.c.generation,
+            "body": given("body", LargeBinary),
+            "headers": given("headers", Text),
+            "delivery": given("delivery", Text),
+        }
+    else:
+        table = failure
+        row = _failure(func.coalesce(given("attempt", Integer), moved.c.attempts))
+    new = select(moved.c.id, *row.values()).select_from(moved)
+    return insert(table).from_select(["job", *row], new, include_defaults=False)
+
+
+def _failure(attempt: ColumnElement[int]) -> dict[str, ColumnElement[Any]]:
+    return {
+        "number": number("number"),
+        "at": moment(),
+        "fence": number("failure_fence"),
+        "attempt": attempt,
+        "failure_class": given("failure_class"),
+        "type_name": given("type_name"),
+        "message": given("message", Text),
+        "traceback": given("traceback", Text),
+        "cause": given("cause"),
+        "worker": given("worker"),
+        "truncated": given("truncated", SmallInteger),
+    }
+
+
+def note() -> Insert:
+    """A failure that moves nothing, of a job that exists."""
+    row = _failure(given("attempt", Integer))
+    new = select(job.c.id, *row.values()).where(job.c.id == given("id"))
+    return insert(failure).from_select(["job", *row], new, include_defaults=False)
+
+
+def written() -> Select[Any]:
+    """How the row stands, to see whether a move whose answer was lost was written."""
+    return select(job.c.state, job.c.reason, job.c.fence, func.coalesce(job.c.owner, "")).where(job.c.id == given("id"))
+
+
+def following() -> Select[Any]:
+    """Whether others wait for the outcome, where a move cannot answer that itself."""
+    return select(job.c.followers).where(job.c.id == given("id"))
+
+
+def release() -> Update:
+    """The followers of a job that has ended are due."""
+    return (
+        update(job)
+        .where(
+            job.c.holder == given("id"),
+            job.c.state == fixed(State.PENDING),
+            job.c.reason == fixed(Reason.HELD_KEY),
+            job.c.relay.is_(None),
+        )
+        .values(due=moment())
+    )
+
+
+# -- told -------------------------------------------------------------------------------------------------------------
+
+
+def outcome() -> Select[Any]:
+    """How a job ended, and its result."""
+    return (
+        select(
+            job.c.state, job.c.reason, job.c.failure_class,
+            result.c.body, result.c.content_type, result.c.content_encoding,
+        )
+        .select_from(job.outerjoin(result, result.c.job == job.c.id))
+        .where(job.c.id == given("id"))
+    )  # fmt: skip
+
+
+def failed(latest: bool) -> Select[Any]:
+    """The failures of a job, oldest first; or the one that decided."""
+    found = select(
+        failure.c.failure_class, failure.c.type_name, failure.c.message, failure.c.traceback, failure.c.cause,
+        failure.c.worker, failure.c.truncated, failure.c.fence, failure.c.attempt, failure.c.at,
+    ).where(failure.c.job == given("id"))  # fmt: skip
+    if not latest:
+        return found.order_by(failure.c.at, failure.c.number)
+    decided = failure.c.failure_class != literal_column("'superseded'")
+    return found.where(decided).order_by(failure.c.at.desc(), failure.c.number.desc()).limit(literal_column("1"))
+
+
+def told(jobs: list[tuple[str, int]]) -> Update:
+    """Celery knows how these ended: nobody has to look at them again."""
+    return (
+        update(job)
+        .where(ended(), tuple_(job.c.id, job.c.fence).in_(jobs))
+        .values(told=literal_column("1"), due=null(), relay=null())
+    )

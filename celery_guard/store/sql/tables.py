@@ -1,0 +1,266 @@
+"""The tables: one narrow row that moves, and rows beside it that are written once.
+
+Instants are integers, microseconds since the epoch by the database's clock (:mod:`.clock`). ``due`` is the one instant
+at which somebody has to look at a job again; what for, its state says (:mod:`celery_guard.job.state`). A job that is
+over has no ``due``, and so is in none of the indexes that relay and sweep read, however many such jobs there are.
+
+There are no foreign keys: the payload is written before the job, so that a caller whose connection is in autocommit
+never shows a job without its message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, SmallInteger, String, Table, Text, text
+from sqlalchemy.dialects import mysql
+
+from celery_guard.job.state import State
+
+__all__ = [
+    "audit",
+    "checkpoint",
+    "failure",
+    "heartbeat",
+    "job",
+    "metadata",
+    "payload",
+    "quarantine",
+    "replay",
+    "result",
+    "step",
+    "store",
+]
+
+metadata = MetaData()
+
+#: States of jobs that a person may want to see together: what failed alike.
+_LETTERS = ", ".join(f"'{state}'" for state in (State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED))
+
+# MySQL's usual collations fold case and accents; ids, hashes and names are compared exactly.
+_EXACT: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+
+
+def _partial(condition: str) -> dict[str, Any]:
+    """A partial index where the database has them; MySQL's index holds every row and answers the same."""
+    return {"postgresql_where": text(condition), "sqlite_where": text(condition)}
+
+
+def _id(name: str, **options: Any) -> Column[str]:
+    return Column(name, String(255), **options)
+
+
+def _long_text(name: str, *, nullable: bool = False) -> Column[str]:
+    return Column(name, Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"), nullable=nullable)
+
+
+def _bytes(name: str) -> Column[bytes]:
+    return Column(name, LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False)
+
+
+def _instant(name: str, *, nullable: bool = True) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+def _flag(name: str) -> Column[int]:
+    return Column(name, SmallInteger, nullable=False, server_default="0")
+
+
+def _word(name: str, *, nullable: bool = False) -> Column[str]:
+    return Column(name, String(32), nullable=nullable)
+
+
+job = Table(
+    "guard_job",
+    metadata,
+    _id("id", primary_key=True),
+    _id("task", nullable=False),
+    _id("queue", nullable=False),
+    Column("priority", Integer),
+    _id("tenant"),
+    _word("kind"),
+    # The key stays known for as long as the row is; held_key is the hold on it, and NULL once it is free.
+    _id("key_hash"),
+    _id("held_key"),
+    _id("fingerprint"),
+    _id("holder"),
+    _word("state"),
+    _word("reason", nullable=True),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    _id("owner"),
+    _count("generation"),
+    _count("attempts"),
+    _count("crashes"),
+    _count("retries"),
+    _count("publications"),
+    _count("refusals"),
+    _count("replays"),
+    # The token of the relay that has taken the row to publish it, until it is claimed.
+    _id("relay"),
+    _flag("cancel"),
+    # Whether others wait for this job's outcome; set by the relay when it meets one that waits.
+    _flag("followers"),
+    _flag("told"),
+    _instant("created", nullable=False),
+    _instant("due"),
+    _instant("deadline"),
+    _instant("sent"),
+    _instant("started"),
+    _instant("finished"),
+    _instant("keep_until"),
+    _id("parent_id"),
+    _id("root_id"),
+    _id("group_id"),
+    _id("correlation_id"),
+    _long_text("progress", nullable=True),
+    _word("failure_class", nullable=True),
+    _id("cause"),
+    Index("guard_job_due", "state", "due", **_partial("due IS NOT NULL")),
+    Index("guard_job_held_key", "held_key", unique=True, **_partial("held_key IS NOT NULL")),
+    Index("guard_job_holder", "holder", **_partial("holder IS NOT NULL")),
+    Index("guard_job_keep_until", "keep_until", **_partial("keep_until IS NOT NULL")),
+    Index("guard_job_cause", "state", "cause", **_partial(f"state IN ({_LETTERS})")),
+    Index("guard_job_created", "created"),
+    **_EXACT,
+)
+
+payload = Table(
+    "guard_payload",
+    metadata,
+    _id("job", primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    _bytes("body"),
+    _long_text("headers"),
+    _long_text("delivery"),
+    **_EXACT,
+)
+
+result = Table(
+    "guard_result",
+    metadata,
+    _id("job", primary_key=True),
+    _bytes("body"),
+    _id("content_type", nullable=False),
+    _id("content_encoding", nullable=False),
+    **_EXACT,
+)
+
+failure = Table(
+    "guard_failure",
+    metadata,
+    _id("job", primary_key=True),
+    # A random number of the writer's, so that a write whose answer was lost can be repeated.
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    _instant("at", nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    _word("failure_class"),
+    _id("type_name", nullable=False),
+    _long_text("message"),
+    _long_text("traceback"),
+    _id("cause", nullable=False),
+    _id("worker", nullable=False),
+    _flag("truncated"),
+    **_EXACT,
+)
+
+step = Table(
+    "guard_step",
+    metadata,
+    _id("job", primary_key=True),
+    _id("name", primary_key=True),
+    _word("state"),
+    Column("fence", BigInteger, nullable=False),
+    _id("fingerprint"),
+    _instant("started", nullable=False),
+    _instant("finished"),
+    Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")),
+    _id("content_type"),
+    _id("content_encoding"),
+    **_EXACT,
+)
+
+checkpoint = Table(
+    "guard_checkpoint",
+    metadata,
+    _id("job", primary_key=True),
+    _id("name", primary_key=True),
+    Column("fence", BigInteger, nullable=False),
+    _instant("written", nullable=False),
+    _bytes("body"),
+    **_EXACT,
+)
+
+replay = Table(
+    "guard_replay",
+    metadata,
+    _id("batch", primary_key=True),
+    _id("job", primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    _word("state"),
+    _long_text("why", nullable=True),
+    _id("actor", nullable=False),
+    _long_text("reason"),
+    _instant("created", nullable=False),
+    _instant("done"),
+    Index("guard_replay_next", "batch", "state", "position"),
+    **_EXACT,
+)
+
+# SQLite numbers rows by itself only where the key is spelled INTEGER.
+_number = BigInteger().with_variant(Integer(), "sqlite")
+
+quarantine = Table(
+    "guard_quarantine",
+    metadata,
+    Column("number", _number, primary_key=True, autoincrement=True),
+    # Names the write, so that one whose answer was lost can be repeated.
+    _id("token", nullable=False),
+    _instant("received", nullable=False),
+    _id("queue", nullable=False),
+    _id("content_type", nullable=False),
+    _id("content_encoding", nullable=False),
+    _long_text("reason"),
+    _long_text("headers"),
+    Column("size", BigInteger, nullable=False),
+    _bytes("body"),
+    Index("guard_quarantine_token", "token", unique=True),
+    **_EXACT,
+)
+
+audit = Table(
+    "guard_audit",
+    metadata,
+    Column("number", _number, primary_key=True, autoincrement=True),
+    _instant("at", nullable=False),
+    _id("actor", nullable=False),
+    _id("action", nullable=False),
+    _id("job"),
+    _long_text("reason"),
+    _long_text("detail"),
+    Index("guard_audit_job", "job"),
+    **_EXACT,
+)
+
+heartbeat = Table(
+    "guard_heartbeat",
+    metadata,
+    _id("name", primary_key=True),
+    _id("token", nullable=False),
+    _instant("beat", nullable=False),
+    _instant("until", nullable=False),
+    _long_text("detail"),
+    **_EXACT,
+)
+
+store = Table(
+    "guard_store",
+    metadata,
+    _id("id", primary_key=True),
+    _instant("created", nullable=False),
+    **_EXACT,
+)

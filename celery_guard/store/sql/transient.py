@@ -1,0 +1,149 @@
+"""Which errors of a database pass by themselves, and how often they are tried again. The only place that repeats.
+
+A transient error is one after which the same transaction may succeed: a deadlock, a serialization failure, a lock that
+took too long, a server that is restarting, a connection that went away. Every operation of the store is safe to repeat
+as a whole, so a failed COMMIT is treated alike: what was written by it is recognized the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+
+__all__ = ["Patience", "driver_error", "explained", "is_disconnect", "is_transient"]
+
+T = TypeVar("T")
+
+# PostgreSQL: serialization failure, deadlock, lock not available, too many connections, and the server going down or up.
+_SQLSTATES = {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05"}
+
+# MySQL, MariaDB: deadlock, lock wait timeout, record changed, too many connections, gone away and its relatives.
+_MYSQL = {1213, 1205, 1020, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
+
+_SQLITE = ("database is locked", "database table is locked", "database schema is locked")
+
+# A table or a column that is not there.
+_UNDEFINED = {"42P01", "42703", 1146, 1054}
+_UNDEFINED_SQLITE = ("no such table", "no such column", "has no column named")
+
+# Nobody is let in, and nobody will be a little later: wrong password, no such database, no such file.
+_CLOSED = {1044, 1045, 1049, "unable to open database file"}
+
+
+def driver_error(error: BaseException) -> BaseException:
+    """The driver's own error, where SQLAlchemy has wrapped it."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def is_disconnect(error: BaseException, dialect: Dialect, connection: Any = None) -> bool:
+    """Whether the driver's ``connection`` is of no use any more."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    found = driver_error(error)
+    return isinstance(found, dialect.loaded_dbapi.Error) and dialect.is_disconnect(found, connection, None)
+
+
+def is_transient(error: BaseException, dialect: Dialect) -> bool:
+    """Whether the same transaction may succeed a little later."""
+    if isinstance(error, PoolTimeoutError):
+        return True
+    found = driver_error(error)
+    if not isinstance(found, dialect.loaded_dbapi.Error):
+        return False
+    return is_disconnect(error, dialect) or _RULES[dialect.name](found, dialect)
+
+
+def explained(error: BaseException, dialect: Dialect) -> BaseException:
+    """The error as the guard says it: tables that are missing or old, and a closed door, have names of their own."""
+    found = driver_error(error)
+    if not isinstance(found, dialect.loaded_dbapi.Error):
+        return error
+    code, text = _code(found), str(found)
+    if code in _CLOSED:
+        return StoreUnavailableError(f"The store cannot be opened: {text}. Check the setting store.")
+    if code in _UNDEFINED or (dialect.name == "sqlite" and any(words in text for words in _UNDEFINED_SQLITE)):
+        return StoreSchemaError(
+            f"The store's tables are missing or not those of this version ({text.splitlines()[0]}). "
+            "Run `celery -A app guard store upgrade`."
+        )
+    return error
+
+
+def _code(error: BaseException) -> Any:
+    """SQLSTATE where the driver gives one, else the number it puts first."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return state or (error.args[0] if error.args else None)
+
+
+def _transient_postgresql(error: BaseException, dialect: Dialect) -> bool:
+    code = _code(error)
+    if isinstance(code, str) and len(code) == 5 and code.isalnum():
+        return code in _SQLSTATES or code.startswith("08")
+    # Without a SQLSTATE the server never answered: refused, timed out, cut off.
+    return isinstance(error, dialect.loaded_dbapi.OperationalError)
+
+
+def _transient_mysql(error: BaseException, dialect: Dialect) -> bool:
+    return _code(error) in _MYSQL
+
+
+def _transient_sqlite(error: BaseException, dialect: Dialect) -> bool:
+    return str(error).startswith(_SQLITE)
+
+
+_RULES: dict[str, Callable[[BaseException, Dialect], bool]] = {
+    "postgresql": _transient_postgresql,
+    "mysql": _transient_mysql,
+    "mariadb": _transient_mysql,
+    "sqlite": _transient_sqlite,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an operation is repeated: until one of the bounds is met. Delays are full jitter under a growing cap."""
+
+    tries: int = 8
+    seconds: float = 15
+    first: float = 0.02
+    cap: float = 2
+
+    def repeat(self, work: Callable[[], T], dialect: Dialect, error: BaseException) -> T:
+        """Go on after ``error``, the first try's, until ``work`` succeeds or patience ends.
+
+        Raises:
+            StoreUnavailableError: it did not succeed in time; the cause is the last error.
+        """
+
+        if self.tries < 2:
+            raise StoreUnavailableError(f"The store could not be reached or was too busy: {error}") from error
+
+        def give_up(state: RetryCallState) -> T:
+            last = state.outcome.exception() if state.outcome is not None else error
+            raise StoreUnavailableError(
+                f"The store could not be reached or was too busy: {state.attempt_number + 1} tries in "
+                f"{state.seconds_since_start or 0:.1f} s, the last one said: {last}"
+            ) from last
+
+        retrying = Retrying(
+            retry=retry_if_exception(lambda found: is_transient(found, dialect)),
+            wait=wait_random_exponential(multiplier=self.first, max=self.cap),
+            stop=stop_after_attempt(self.tries - 1) | stop_after_delay(self.seconds),
+            retry_error_callback=give_up,
+        )
+        return retrying(work)

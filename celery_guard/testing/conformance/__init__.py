@@ -1,0 +1,88 @@
+"""The conformance suite: what every store has to do, as tests that a store's author runs with one import.
+
+A whole test module of a store::
+
+    import pytest
+
+    from celery_guard.testing.conformance import *  # noqa: F403
+    from my_store import MyCallers, empty, open_store
+
+    @pytest.fixture(scope="module")
+    def subject():
+        return Subject(name="mine", url="mydb://...", open=open_store, empty=empty)
+
+    @pytest.fixture
+    def caller(subject):           # transactions of somebody else's program on the same database,
+        return MyCallers(subject)  # or pytest.skip(...) for a store that declares it cannot join them
+
+One file a journey: accept, keys, followers, claim, settle, tell, relay, sweep, people, doors, clock, races, apart,
+round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
+"""
+
+# ruff: noqa: E402  (pytest has to be told of the modules before they are imported)
+
+import pytest
+
+_MODULES = (
+    "accept apart claim clock crowd doors followers keys moves people races relay round_trips settle sweep tell upkeep"
+)
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
+
+from .accept import TestAccept, TestDue
+from .apart import TestProcesses
+from .claim import TestClaim, TestCounts, TestRenew
+from .clock import TestClock, skewed
+from .doors import TestDoors, TestOpenTransactions
+from .fixtures import opened_store, store
+from .followers import TestFollowers
+from .keys import TestKeys
+from .people import TestCancel, TestQuarantine, TestReading, TestReplay
+from .races import TestRaces
+from .relay import TestDoubling, TestGiveBack, TestRelay, TestTokens
+from .round_trips import TestRoundTrips, wired
+from .settle import TestLate, TestSettle, TestSettleFailure, TestSettleFollow
+from .subject import Caller, Callers, Subject
+from .sweep import TestLapsed, TestRetain, TestSuspects
+from .tell import TestTell
+from .upkeep import TestSlots, TestStoreItself
+
+__all__ = [
+    "Caller",
+    "Callers",
+    "Subject",
+    "TestAccept",
+    "TestCancel",
+    "TestClaim",
+    "TestClock",
+    "TestCounts",
+    "TestDoors",
+    "TestDoubling",
+    "TestDue",
+    "TestFollowers",
+    "TestGiveBack",
+    "TestKeys",
+    "TestLapsed",
+    "TestLate",
+    "TestOpenTransactions",
+    "TestProcesses",
+    "TestQuarantine",
+    "TestRaces",
+    "TestReading",
+    "TestRelay",
+    "TestRenew",
+    "TestReplay",
+    "TestRetain",
+    "TestRoundTrips",
+    "TestSettle",
+    "TestSettleFailure",
+    "TestSettleFollow",
+    "TestSlots",
+    "TestStoreItself",
+    "TestSuspects",
+    "TestTell",
+    "TestTokens",
+    "opened_store",
+    "skewed",
+    "store",
+    "wired",
+]

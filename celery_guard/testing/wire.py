@@ -1,0 +1,100 @@
+"""A wire between a client and its server that counts round trips.
+
+It stands in the way as a TCP proxy, so it sees what any driver really sends, commits and prepared statements included.
+A round trip is one change of direction: the client has said something, and the server has answered.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock, Thread
+from urllib.parse import urlsplit, urlunsplit
+
+__all__ = ["Wire", "wire"]
+
+
+class Wire:
+    """A proxy in front of one server. ``url`` leads through it; ``round_trips`` counts what went."""
+
+    def __init__(self, url: str, default_port: int) -> None:
+        parts = urlsplit(url)
+        self._server = (parts.hostname or "127.0.0.1", parts.port or default_port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        user = parts.netloc.rpartition("@")[0]
+        here = f"127.0.0.1:{self._door.getsockname()[1]}"
+        self.url = urlunsplit(parts._replace(netloc=f"{user}@{here}" if user else here))
+        self._lock = Lock()
+        self._count = 0
+        self._open: list[socket.socket] = []
+        self._threads: list[Thread] = []
+        self._spawn(self._listen)
+
+    @property
+    def round_trips(self) -> int:
+        with self._lock:
+            return self._count
+
+    def close(self) -> None:
+        with self._lock:
+            open_sockets = [self._door, *self._open]
+        for each in open_sockets:
+            with suppress(OSError):  # the other side was faster
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _spawn(self, target: object, *given: object) -> None:
+        thread = Thread(target=target, args=given, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                client, _ = self._door.accept()
+            except OSError:
+                return  # closed
+            server = socket.create_connection(self._server)
+            for each in (client, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._open += [client, server]
+            self._spawn(self._carry, client, server)
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        """Carry bytes both ways until one side ends."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(client, selectors.EVENT_READ, server)
+            selector.register(server, selectors.EVENT_READ, client)
+            client_spoke = False
+            while True:
+                for key, _ in selector.select():
+                    source, target = key.fileobj, key.data
+                    assert isinstance(source, socket.socket)
+                    try:
+                        chunk = source.recv(1 << 16)
+                        if chunk and source is server and client_spoke:
+                            with self._lock:
+                                self._count += 1
+                        client_spoke = source is client
+                        target.sendall(chunk)
+                    except OSError:
+                        chunk = b""
+                    if not chunk:
+                        client.close()
+                        server.close()
+                        return
+
+
+@contextmanager
+def wire(url: str, default_port: int) -> Iterator[Wire]:
+    """A wire for as long as the block."""
+    one = Wire(url, default_port)
+    try:
+        yield one
+    finally:
+        one.close()

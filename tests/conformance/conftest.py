@@ -1,0 +1,96 @@
+"""Transactions of somebody else's program, with SQLAlchemy, on the database of the store that is examined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from celery_guard.testing.conformance.subject import Subject
+from celery_guard.testing.databases import database
+
+
+def _engine(url: str) -> Engine:
+    engine = create_engine(url, poolclass=NullPool)
+    if engine.dialect.name == "sqlite":
+        # Savepoints as SQLite has them need a BEGIN that Python's driver does not send.
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS shop_note (words VARCHAR(80))"))
+    return engine
+
+
+class _Program:
+    """A caller that works with a connection, or with a session."""
+
+    def __init__(self, transaction: Connection | Session) -> None:
+        self.transaction = transaction
+
+    def write(self, text_: str) -> None:
+        self.transaction.execute(text("INSERT INTO shop_note (words) VALUES (:words)"), {"words": text_})
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        return self.transaction.begin_nested()
+
+    def commit(self) -> None:
+        self.transaction.commit()
+
+    def rollback(self) -> None:
+        self.transaction.rollback()
+
+
+class _Programs:
+    """Where callers come from."""
+
+    def __init__(self, kind: str, url: str, strange_urls: tuple[str, str], closing: ExitStack) -> None:
+        self._kind = kind
+        self._engine = _engine(url)
+        self._strange_urls = strange_urls
+        self._closing = closing
+        with self._engine.begin() as connection:
+            connection.execute(text("DELETE FROM shop_note"))
+
+    def __call__(self) -> _Program:
+        return self._program(self._engine)
+
+    def stranger(self, *, guarded: bool) -> _Program:
+        return self._program(_engine(self._strange_urls[guarded]))
+
+    def autocommitting(self) -> _Program:
+        return self._program(self._engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+    def written(self) -> list[str]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(text("SELECT words FROM shop_note")).scalars())
+
+    def _program(self, engine: Engine) -> _Program:
+        transaction = Session(engine) if self._kind == "session" else engine.connect()
+        self._closing.callback(transaction.close)
+        return _Program(transaction)
+
+
+@pytest.fixture(params=["session", "connection"])
+def caller(request: pytest.FixtureRequest, subject: Subject, strange_urls: tuple[str, str]) -> Iterator[_Programs]:
+    """Callers with an ORM session, and with a connection."""
+    with ExitStack() as closing:
+        yield _Programs(request.param, subject.url, strange_urls, closing)
+
+
+@pytest.fixture(scope="module")
+def strange_urls(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Two databases that are not the store's: one that knows no guard, one with a store of its own."""
+    with ExitStack() as dropping:
+        if subject.url.startswith("sqlite"):
+            files = tmp_path_factory.mktemp("strange")
+            bare, guarded = f"sqlite:///{files / 'bare.db'}", f"sqlite:///{files / 'guarded.db'}"
+        else:
+            bare, guarded = (dropping.enter_context(database(subject.url)) for _ in range(2))
+        other = subject.open(guarded)
+        other.upgrade()
+        other.close()
+        yield bare, guarded

@@ -1,0 +1,21 @@
+"""The conformance suite on MariaDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from celery_guard.store import open_store
+from celery_guard.testing.conformance import *  # noqa: F403
+from celery_guard.testing.conformance import Subject
+from celery_guard.testing.databases import empty
+
+
+@pytest.fixture(scope="module")
+def subject(mariadb_url: str) -> Subject:
+    return Subject(
+        name="MariaDB",
+        url=mariadb_url,
+        open=open_store,
+        empty=empty,
+        round_trips={"enqueue": 4, "claim": 4, "settle": 6, "renew": 4},
+    )

@@ -1,0 +1,22 @@
+"""The conformance suite on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from celery_guard.store import open_store
+from celery_guard.testing.conformance import *  # noqa: F403
+from celery_guard.testing.conformance import Subject
+from celery_guard.testing.databases import empty
+
+
+@pytest.fixture(scope="module")
+def subject(postgresql_url: str) -> Subject:
+    return Subject(
+        name="PostgreSQL",
+        url=postgresql_url,
+        open=open_store,
+        empty=empty,
+        busy=True,
+        round_trips={"enqueue": 1, "claim": 1, "settle": 1, "renew": 1},
+    )

@@ -1,0 +1,50 @@
+"""Servers and databases for every test that asks for one. A run makes its own databases, and drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celery_guard.testing.databases import database, empty
+from celery_guard.testing.services import MARIADB, POSTGRESQL, RABBITMQ, REDIS
+
+
+@pytest.fixture(scope="session")
+def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database file of this run's own."""
+    path: Path = tmp_path_factory.mktemp("sqlite") / "guard.db"
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A PostgreSQL database of this run's own."""
+    with database(POSTGRESQL.need()) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> Iterator[str]:
+    """A MariaDB database of this run's own."""
+    with database(MARIADB.need()) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """Each database in turn, with nothing in the guard's tables, if it has them yet."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    empty(url)
+    return url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    return REDIS.need()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> str:
+    return RABBITMQ.need()

@@ -1,0 +1,201 @@
+"""Real workers, real brokers, real stores, for one test: started, killed and asked by pid."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from celery_guard.store.protocol import Store
+
+__all__ = ["Fleet", "Worker", "eventually"]
+
+ROOT = Path(__file__).parents[2]
+
+
+def eventually(true: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
+    """The first true answer; asked until then. An answer that never comes fails the test with the last one."""
+    until = time.monotonic() + seconds
+    answer = true()
+    while not answer:
+        if time.monotonic() > until:
+            raise AssertionError(f"never became true: {what or true} (last answer: {answer!r})")
+        time.sleep(0.02)
+        answer = true()
+    return answer
+
+
+class Worker:
+    """One ``celery worker`` process (and its children)."""
+
+    def __init__(
+        self, environment: dict[str, str], pool: str, concurrency: int, name: str, log: Path, *more: str
+    ) -> None:
+        self.log = log
+        self._file = log.open("wb")
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "celery", "-A", "tests.integration.app", "worker", "-P", pool, "-c", str(concurrency),
+                "-n", f"{name}@test", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
+            ],
+            cwd=ROOT, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def ready(self) -> Worker:
+        def answered() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the worker ended at once:\n{self.output()}")
+            return " ready." in self.output()
+
+        eventually(answered, what="worker ready")
+        return self
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def terminate(self, seconds: float = 30) -> int:
+        """A warm shutdown; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL for the node: main process, children and relay at once."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self._file.close()
+
+
+class Fleet:
+    """The workers of one test, their store, and what their bodies left behind."""
+
+    def __init__(self, folder: Path, broker: str, store_url: str, backend: str | None, **conf: Any) -> None:
+        self.folder = folder
+        self.flags = folder / "flags"
+        self.flags.mkdir()
+        self.effects = folder / "effects"
+        self._workers: list[Worker] = []
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("CELERY", "APP_"))},
+            "APP_BROKER": broker,
+            "APP_EFFECTS": str(self.effects),
+            "APP_FLAGS": str(self.flags),
+            "APP_CONF": json.dumps({"task_default_queue": f"q-{folder.name}", "worker_prefetch_multiplier": 1, **conf}),
+            "CELERY_GUARD_STORE": store_url,
+            "CELERY_GUARD_LEASE": "2s",
+            "CELERY_GUARD_SWEEP_EVERY": "300ms",
+            "CELERY_GUARD_POLL": "200ms",
+            "CELERY_GUARD_CRASH_BASE": "100ms",
+            "CELERY_GUARD_CRASH_CAP": "500ms",
+            "CELERY_GUARD_TELL_WITHIN": "2s",
+            "CELERY_GUARD_SUSPECT_AFTER": "1s",
+            **({"APP_BACKEND": backend} if backend else {}),
+        }
+        self._app: Any = None
+
+    @property
+    def app(self) -> Any:
+        """The app module, imported in this process with the test's environment."""
+        if self._app is None:
+            old = {name: os.environ.get(name) for name in self.environment}
+            os.environ.update(self.environment)
+            try:
+                sys.modules.pop("tests.integration.app", None)
+                self._app = importlib.import_module("tests.integration.app")
+                _ = self._app.guard.settings
+                self._app.app.finalize()
+                self._app.app.set_default()
+            finally:
+                for name, value in old.items():
+                    if value is None:
+                        os.environ.pop(name, None)
+                    else:
+                        os.environ[name] = value
+        return self._app
+
+    @property
+    def store(self) -> Store:
+        store: Store = self.app.guard.store
+        return store
+
+    def worker(self, pool: str = "prefork", concurrency: int = 2, *more: str, ready: bool = True, **env: str) -> Worker:
+        number = len(self._workers)
+        worker = Worker(
+            {**self.environment, **env}, pool, concurrency, f"w{number}", self.folder / f"worker{number}.log", *more
+        )
+        self._workers.append(worker)
+        return worker.ready() if ready else worker
+
+    def raise_flag(self, name: str) -> None:
+        (self.flags / name).touch()
+
+    def marks(self) -> list[str]:
+        """What bodies left, in order."""
+        return [line[0] for line in self.lines()]
+
+    def lines(self) -> list[list[Any]]:
+        """[what, job id, attempt, fence] of each mark."""
+        if not self.effects.exists():
+            return []
+        return [json.loads(line) for line in self.effects.read_text().splitlines()]
+
+    def counted(self) -> Counter[str]:
+        return Counter(self.marks())
+
+    def state(self, id: str) -> str | None:
+        job = self.store.job(id)
+        return None if job is None else job.state.value
+
+    def until(self, id: str, *states: str, seconds: float = 30) -> Any:
+        """Wait until the job is in one of the states; the job."""
+        eventually(lambda: self.state(id) in states, seconds, f"{id} in {states}")
+        return self.store.job(id)
+
+    def settled(self, id: str, seconds: float = 30) -> Any:
+        return self.until(id, "succeeded", "dead", "cancelled", "dropped", seconds=seconds)
+
+    def all_quiet(self, seconds: float = 30) -> None:
+        """Wait until no job waits or runs."""
+        busy = ("pending", "sent", "running", "unknown")
+        eventually(lambda: not any(s.value in busy for s in self.store.counts()), seconds, "all jobs at their end")
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+        if self._app is not None:
+            self._app.guard.store.close()
+            self._app.app.close()
+            sys.modules.pop("tests.integration.app", None)
+
+
+@contextmanager
+def dumped_on_failure(fleet: Fleet) -> Iterator[None]:
+    """Show the workers' logs when the test fails."""
+    try:
+        yield
+    except BaseException:
+        for worker in fleet._workers:
+            print(f"--- {worker.log.name}\n{worker.output()[-6000:]}")
+        raise
+
+
+def in_thread(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
