@@ -19,12 +19,12 @@ def attribute(thing: object, name: str) -> Any:
         return None
 
 
-def outcome_of(thing: object, name: str) -> Any:
-    """What the method ``name`` returns without arguments; None where there is none or it raises."""
+def outcome_of(thing: object, name: str, *arguments: object) -> Any:
+    """What the method ``name`` returns; None where there is none or it raises."""
     method = attribute(thing, name)
     if not callable(method):
         return None
     try:
-        return method()
+        return method(*arguments)
     except Exception:  # noqa: BLE001 - as above
         return None

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from .failure_class import Classified, FailureClass
-from .foreign import attribute
+from .foreign import attribute, outcome_of
 
 __all__ = ["LONGEST_HINT", "by_answer", "by_status", "retry_after"]
 
@@ -70,13 +70,9 @@ def _status(carrier: object) -> int | None:
 
 
 def _reader(headers: object) -> Header:
-    get = attribute(headers, "get")
-
     def read(name: str) -> Any:
-        if not callable(get):
-            return None
-        value = get(name)
-        return get(name.lower()) if value is None else value
+        value = outcome_of(headers, "get", name)
+        return outcome_of(headers, "get", name.lower()) if value is None else value
 
     return read
 

@@ -6,123 +6,25 @@ entry is a class of failure, or a rule that looks at the exception and may pass 
 
 from __future__ import annotations
 
-import errno
-import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Union
+from collections.abc import Iterator
 
 from .failure_class import Classified, FailureClass
-from .foreign import attribute, outcome_of
-from .http_status import by_answer, by_status
+from .failure_rules import (
+    Rule,
+    by_aws_code,
+    by_errno,
+    by_grpc_code,
+    by_resolver,
+    by_smtp_code,
+    by_smtp_recipients,
+    unless_cut_off,
+)
+from .foreign import attribute
+from .http_status import by_answer
 
 __all__ = ["KNOWN", "by_name"]
 
-_T, _H, _P, _U, _C = (
-    FailureClass.TRANSIENT,
-    FailureClass.THROTTLED,
-    FailureClass.PERMANENT,
-    FailureClass.UNKNOWN,
-    FailureClass.CONTROL,
-)
-
-Rule = Callable[[BaseException], Union[Classified, None]]
-
-_PASSING_ERRNO = frozenset(
-    getattr(errno, name)
-    for name in [
-        "EADDRINUSE",
-        "EADDRNOTAVAIL",
-        "EAGAIN",
-        "EBUSY",
-        "ECONNABORTED",
-        "ECONNREFUSED",
-        "ECONNRESET",
-        "EDEADLK",
-        "EDQUOT",
-        "EHOSTDOWN",
-        "EHOSTUNREACH",
-        "EINTR",
-        "EIO",
-        "EMFILE",
-        "ENETDOWN",
-        "ENETRESET",
-        "ENETUNREACH",
-        "ENFILE",
-        "ENOBUFS",
-        "ENOLCK",
-        "ENOMEM",
-        "ENOSPC",
-        "ENOTCONN",
-        "EPIPE",
-        "ESHUTDOWN",
-        "ESTALE",
-        "ETIMEDOUT",
-        "ETXTBSY",
-        "EWOULDBLOCK",
-    ]
-    if hasattr(errno, name)
-)
-_STAYING_ERRNO = frozenset(
-    getattr(errno, name)
-    for name in [
-        "E2BIG",
-        "EACCES",
-        "EBADF",
-        "EEXIST",
-        "EFAULT",
-        "EFBIG",
-        "EINVAL",
-        "EISDIR",
-        "ELOOP",
-        "ENAMETOOLONG",
-        "ENODEV",
-        "ENOENT",
-        "ENOEXEC",
-        "ENOSYS",
-        "ENOTDIR",
-        "ENOTEMPTY",
-        "ENOTSUP",
-        "EPERM",
-        "EROFS",
-        "EXDEV",
-    ]
-    if hasattr(errno, name)
-)
-
-_AWS_THROTTLES = frozenset(
-    [
-        "BandwidthLimitExceeded",
-        "EC2ThrottledException",
-        "LimitExceededException",
-        "PriorRequestNotComplete",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "SlowDown",
-        "ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequestsException",
-    ]
-)
-_AWS_PASSING = frozenset(
-    [
-        "InternalError",
-        "InternalFailure",
-        "InternalServerError",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "TransactionInProgressException",
-    ]
-)
-
-_GRPC = {
-    "ABORTED": _T, "DEADLINE_EXCEEDED": _T, "UNAVAILABLE": _T, "RESOURCE_EXHAUSTED": _H,
-    "ALREADY_EXISTS": _P, "DATA_LOSS": _P, "FAILED_PRECONDITION": _P, "INVALID_ARGUMENT": _P, "NOT_FOUND": _P,
-    "OUT_OF_RANGE": _P, "PERMISSION_DENIED": _P, "UNAUTHENTICATED": _P, "UNIMPLEMENTED": _P,
-}  # fmt: skip
+_T, _P, _U, _C = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.UNKNOWN, FailureClass.CONTROL
 
 
 def by_name(kind: type, error: BaseException) -> Classified | None:
@@ -131,19 +33,6 @@ def by_name(kind: type, error: BaseException) -> Classified | None:
     if entry is None or isinstance(entry, FailureClass):
         return None if entry is None else Classified(entry)
     return entry(error)
-
-
-def _by_errno(error: BaseException) -> Classified | None:
-    number = attribute(error, "errno")
-    if not isinstance(number, int):
-        return None
-    if number in _PASSING_ERRNO:
-        return Classified(_T)
-    return Classified(_P) if number in _STAYING_ERRNO else None
-
-
-def _by_resolver(error: BaseException) -> Classified:
-    return Classified(_T if attribute(error, "errno") == socket.EAI_AGAIN else _U)
 
 
 def _by_url_reason(error: BaseException) -> Classified | None:
@@ -156,48 +45,6 @@ def _by_url_reason(error: BaseException) -> Classified | None:
     return next((found for kind in type(reason).__mro__ if (found := by_name(kind, reason))), Classified(_U))
 
 
-def _by_smtp_code(error: BaseException) -> Classified:
-    return _smtp(attribute(error, "smtp_code"))
-
-
-def _by_smtp_recipients(error: BaseException) -> Classified:
-    refused = attribute(error, "recipients")
-    answers = list(refused.values()) if isinstance(refused, Mapping) else []
-    found = [_smtp(answer[0] if isinstance(answer, tuple) and answer else None).failure_class for answer in answers]
-    return Classified(next((worst for worst in (_P, _U, _T) if worst in found), _U))
-
-
-def _smtp(code: Any) -> Classified:
-    if not isinstance(code, int):
-        return Classified(_U)
-    return Classified(_T if 400 <= code < 500 else _P if 500 <= code < 600 else _U)
-
-
-def _by_aws_code(error: BaseException) -> Classified | None:
-    response = attribute(error, "response")
-    if not isinstance(response, Mapping):
-        return None
-    told, meta = response.get("Error"), response.get("ResponseMetadata")
-    code = told.get("Code") if isinstance(told, Mapping) else None
-    meta = meta if isinstance(meta, Mapping) else {}
-    status, headers = meta.get("HTTPStatusCode"), meta.get("HTTPHeaders")
-    headers = headers if isinstance(headers, Mapping) else {}
-    found = by_status(status, lambda name: headers.get(name.lower())) if isinstance(status, int) else None
-    if code in _AWS_THROTTLES:
-        return Classified(_H, found.floor if found else None)
-    return Classified(_T) if code in _AWS_PASSING else found
-
-
-def _by_grpc_code(error: BaseException) -> Classified | None:
-    name = attribute(outcome_of(error, "code"), "name")
-    return Classified(_GRPC.get(name, _U)) if isinstance(name, str) else None
-
-
-def _unless_cut_off(otherwise: FailureClass) -> Rule:
-    """SQLAlchemy says whether the connection was lost under the statement."""
-    return lambda error: Classified(_T if attribute(error, "connection_invalidated") is True else otherwise)
-
-
 def _table() -> Iterator[tuple[str, FailureClass | Rule]]:
     for module, names in _NAMES.items():
         for entry, listed in names.items():
@@ -207,7 +54,7 @@ def _table() -> Iterator[tuple[str, FailureClass | Rule]]:
         for name, found in _PEP_249.items():
             yield f"{module}.{name}", found
     for name, found in _PEP_249.items():
-        yield f"sqlalchemy.exc.{name}", _unless_cut_off(found)
+        yield f"sqlalchemy.exc.{name}", unless_cut_off(found)
     for module in ("stripe.error", "stripe._error"):
         yield f"{module}.StripeError", by_answer
         yield f"{module}.RateLimitError", by_answer
@@ -238,13 +85,13 @@ _NAMES: dict[str, dict[FailureClass | Rule, str]] = {
         _T: "ConnectionError TimeoutError InterruptedError BlockingIOError",
         _P: "ArithmeticError AssertionError AttributeError ImportError LookupError NameError NotImplementedError RecursionError "
         "ReferenceError SyntaxError TypeError ValueError",
-        _by_errno: "OSError",
+        by_errno: "OSError",
     },
     "asyncio.exceptions": {_T: "TimeoutError IncompleteReadError"},
     "concurrent.futures._base": {_T: "TimeoutError"},
     "multiprocessing.context": {_T: "TimeoutError"},
     "subprocess": {_T: "TimeoutExpired"},
-    "socket": {_by_resolver: "gaierror", _U: "herror"},
+    "socket": {by_resolver: "gaierror", _U: "herror"},
     # Their numbers are no errno.
     "ssl": {_T: "SSLEOFError SSLZeroReturnError SSLSyscallError", _U: "SSLError"},
     "http.client": {_T: "IncompleteRead BadStatusLine", _P: "InvalidURL"},
@@ -252,8 +99,8 @@ _NAMES: dict[str, dict[FailureClass | Rule, str]] = {
     "smtplib": {
         _T: "SMTPServerDisconnected",
         _P: "SMTPNotSupportedError",
-        _by_smtp_code: "SMTPResponseException",
-        _by_smtp_recipients: "SMTPRecipientsRefused",
+        by_smtp_code: "SMTPResponseException",
+        by_smtp_recipients: "SMTPRecipientsRefused",
         _U: "SMTPException",
     },
     "celery_guard.errors": {
@@ -282,7 +129,7 @@ _NAMES: dict[str, dict[FailureClass | Rule, str]] = {
     },
     "sqlalchemy.exc": {
         _T: "TimeoutError DisconnectionError",
-        _unless_cut_off(_U): "DBAPIError",
+        unless_cut_off(_U): "DBAPIError",
         _U: "PendingRollbackError",
         _P: "ArgumentError InvalidRequestError CompileError",
     },
@@ -321,9 +168,9 @@ _NAMES: dict[str, dict[FailureClass | Rule, str]] = {
     "botocore.exceptions": {
         _T: "ConnectionError HTTPClientError",
         _P: "NoCredentialsError PartialCredentialsError ParamValidationError NoRegionError",
-        _by_aws_code: "ClientError",
+        by_aws_code: "ClientError",
     },
-    "grpc": {_by_grpc_code: "RpcError", _T: "FutureTimeoutError"},
+    "grpc": {by_grpc_code: "RpcError", _T: "FutureTimeoutError"},
     "google.api_core.exceptions": {_T: "RetryError Aborted", by_answer: "GoogleAPICallError"},
 }
 

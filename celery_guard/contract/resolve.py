@@ -10,6 +10,8 @@ The rules:
 * Without a policy a failure is final. ``self.retry()`` is the body's own wish: it may be called ``max_retries`` times,
   and waits ``default_retry_delay``.
 * Retries that nothing else bounds end a week after acceptance.
+* A job whose process dies runs again, within ``Retry.max_crashes``; ``reject_on_worker_lost=False`` is Celery's default and
+  cannot be told from a wish.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from celery_guard.errors import ContractError
 from .contract import UNSET, Contract, Effective, ReadOptions
 from .key import check_key
 from .measure import duration, refuse, seconds, shown, whole
-from .retry import Retry
+from .retry import Failures, Retry
 from .timing import Timing
 
 __all__ = ["UNBOUNDED_WITHIN", "resolve"]
@@ -138,10 +140,17 @@ def _agree(retry: Retry, options: ReadOptions) -> None:
         ("autoretry_for", options.autoretry_for, retry.on),
         ("dont_autoretry_for", options.dont_autoretry_for, retry.never),
     ):
-        for missing in (found for found in classes if found not in entries):
+        for missing in (found for found in classes if not _covered(found, entries)):
             listed = "on" if name == "autoretry_for" else "never"
             _conflict(f"{name} names {shown(missing)}", f"Retry, whose `{listed}` does not")
+    if options.reject_on_worker_lost is True and retry.max_crashes == 1:
+        _conflict("reject_on_worker_lost=True (a lost worker's job runs again)", "Retry(max_crashes=1)")
     _agree_on_delays(retry, options)
+
+
+def _covered(found: type[BaseException], entries: Failures) -> bool:
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in found.__mro__}
+    return any(entry in names if isinstance(entry, str) else issubclass(found, entry) for entry in entries)
 
 
 def _agree_on_delays(retry: Retry, options: ReadOptions) -> None:

@@ -7,7 +7,7 @@ is left of it where there is no row (a message that is adopted, a broker that wa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ def open_header(value: object) -> Envelope | Unreadable:
         return Unreadable("there is no guard header")
     if not isinstance(value, Mapping):
         return Unreadable(f"the guard header is a value of type {type(value).__name__}, not a mapping")
-    version = value.get("version")
+    version: Any = value.get("version")
     if not _is_number(version) or version < 1:
         return Unreadable("the guard header has no version")
     if version > VERSION:
@@ -99,7 +99,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT
 
 
-_FIELDS = {
+_FIELDS: dict[str, Callable[[Any], bool]] = {
     "id": _is_text,
     "key": lambda value: value is None or _is_text(value),
     "fingerprint": lambda value: value is None or _is_text(value),

@@ -185,12 +185,12 @@ class Fleet:
 
 
 @contextmanager
-def dumped_on_failure(fleet: Fleet) -> Iterator[None]:
+def dumped_on_failure(fleets: list[Fleet]) -> Iterator[None]:
     """Show the workers' logs when the test fails."""
     try:
         yield
     except BaseException:
-        for worker in fleet._workers:
+        for worker in [worker for fleet in fleets for worker in fleet._workers]:
             print(f"--- {worker.log.name}\n{worker.output()[-6000:]}")
         raise
 

@@ -3,8 +3,8 @@
 =============  ==============================================================================================
 ``quick``      statements on the driver's cursor, each committed by itself: one round trip is one transaction
 ``whole``      statements on the driver's cursor, in one transaction
-``begin``      SQLAlchemy's connection, in one transaction that may write
-``read``       SQLAlchemy's connection, reading only
+``each``       statements on SQLAlchemy's connection, each committed by itself
+``begin``      statements on SQLAlchemy's connection, in one transaction
 =============  ==============================================================================================
 
 Each repeats its work as a whole on a transient error (:mod:`.transient`), and tells the work that it is a repetition.
@@ -97,7 +97,7 @@ class Database:
         return self._repeated(lambda again: self._on_cursor(work, again, self.traits.begin))
 
     def begin(self, work: Callable[[Connection, bool], T]) -> T:
-        """Run work in one transaction on a connection of SQLAlchemy's."""
+        """Run statements in one transaction on a connection of SQLAlchemy's."""
 
         def once(again: bool) -> T:
             self._leave_the_parent_its_own()
@@ -106,12 +106,12 @@ class Database:
 
         return self._repeated(once)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that writes nothing."""
+    def each(self, work: Callable[[Connection, bool], T]) -> T:
+        """Run statements that are each a transaction on a connection of SQLAlchemy's."""
 
         def once(again: bool) -> T:
             with self.engine.connect() as connection:
-                return work(connection)
+                return work(connection, again)
 
         return self._repeated(once)
 

@@ -23,9 +23,9 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import StoreError, StoreSchemaError, StoreUnavailableError
 
-__all__ = ["Patience", "driver_error", "explained", "is_disconnect", "is_transient"]
+__all__ = ["Contended", "Patience", "driver_error", "explained", "is_disconnect", "is_transient"]
 
 T = TypeVar("T")
 
@@ -45,6 +45,10 @@ _UNDEFINED_SQLITE = ("no such table", "no such column", "has no column named")
 _CLOSED = {1044, 1045, 1049, "unable to open database file"}
 
 
+class Contended(StoreError):
+    """Something that cannot be had now, and may be a little later."""
+
+
 def driver_error(error: BaseException) -> BaseException:
     """The driver's own error, where SQLAlchemy has wrapped it."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
@@ -60,7 +64,7 @@ def is_disconnect(error: BaseException, dialect: Dialect, connection: Any = None
 
 def is_transient(error: BaseException, dialect: Dialect) -> bool:
     """Whether the same transaction may succeed a little later."""
-    if isinstance(error, PoolTimeoutError):
+    if isinstance(error, (Contended, PoolTimeoutError)):
         return True
     found = driver_error(error)
     if not isinstance(found, dialect.loaded_dbapi.Error):

@@ -10,12 +10,12 @@ import pytest
 
 from celery_guard.errors import StoreUnavailableError, WrongDatabaseError
 from celery_guard.job.row import NewJob
-from celery_guard.job.state import State
+from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.protocol import Door, Store
 
-from .builders import LONG, keyed, new_job, payload
-from .moves import accept, claim, eventually, found, lease_of, succeed, take, taken_ids
+from .builders import LONG, keyed, new_job, payload, retried
+from .moves import accept, claim, eventually, found, lease_of, start, succeed, take, taken_ids
 from .subject import Caller, Callers, Subject
 
 __all__ = ["TestDoors", "TestOpenTransactions"]
@@ -124,6 +124,19 @@ class TestDoors:
         assert _enqueue(store, program, follower) == [Accepted(follower.id, holder=first.id)]
         program.commit()
         assert taken_ids(store) == [first.id]
+
+    def test_a_job_that_was_handed_over_comes_back_with_the_transaction(self, store: Store, caller: Callers) -> None:
+        job, program = new_job(), caller()
+        handed_over = retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, retried=False, charged=False)
+        assert store.settle(handed_over)
+        back = new_job(id=job.id, payload=payload(b"second"))
+        assert _enqueue(store, program, back) == [Accepted(job.id)]
+        program.rollback()
+        assert take(store) == []
+        assert (found(store, job.id).generation, store.payload(job.id, 1)) == (0, None)
+        assert _enqueue(store, program, back) == [Accepted(job.id)]
+        program.commit()
+        assert [row.payload for row in take(store)] == [back.payload]
 
     def test_a_door_serves_a_whole_transaction(self, store: Store, caller: Callers) -> None:
         jobs, program = [new_job() for _ in range(5)], caller()

@@ -80,6 +80,7 @@ class TestFollowers:
         holder = keyed("order 1")
         start(store, holder)
         _follow(store, holder)
+        assert take(store) == []
         due = store.next_due()
         assert due is None or due > NONE
 

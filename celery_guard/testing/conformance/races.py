@@ -132,6 +132,19 @@ class TestRaces:
             assert verdict == Accepted(follower.id, holder=holder.id)
             assert eventually(lambda: taken_ids(store)) == [follower.id]
 
+    def test_a_follower_that_a_relay_meets_while_its_holder_ends_is_released(self, store: Store) -> None:
+        for round in range(12):
+            holder, follower = keyed(f"order {round}"), keyed(f"order {round}", in_canvas=True)
+            granted = start(store, holder)
+            assert store.enqueue([follower]) == [Accepted(follower.id, holder=holder.id)]
+
+            def work(number: int, granted: Granted = granted) -> list[str]:
+                return taken_ids(store) if number else [] if store.settle(succeeded(granted)) else ["refused"]
+
+            refused, taken = together(2, work)
+            assert refused == []
+            assert taken or eventually(lambda: taken_ids(store)) == [follower.id]
+
     def test_a_replay_and_a_fresh_job_of_its_key_agree(self, store: Store) -> None:
         for round in range(8):
             old, fresh = keyed(f"order {round}"), keyed(f"order {round}")

@@ -14,7 +14,22 @@ from celery_guard.store.protocol import Store
 
 from .builders import LONG, NONE, SOON, dead, failure, new_job, payload, recovered, result, retried, succeeded
 from .crowd import together
-from .moves import accept, claim, die, eventually, found, lapse, lose, publish, start, succeed, suspect, take, taken_ids
+from .moves import (
+    accept,
+    claim,
+    die,
+    eventually,
+    found,
+    lapse,
+    lose,
+    publish,
+    row_of,
+    start,
+    succeed,
+    suspect,
+    take,
+    taken_ids,
+)
 
 __all__ = ["TestLapsed", "TestRetain", "TestSuspects"]
 
@@ -70,7 +85,7 @@ class TestLapsed:
         job = new_job(task="shop.réserver", queue="priorité", deadline_in=LONG)
         granted, attempt = lapse(store, job, owner="worker-1")
         assert (attempt.id, attempt.task, attempt.queue) == (job.id, job.task, job.queue)
-        assert (attempt.state, attempt.fence, attempt.owner) == (State.RUNNING, granted.fence, "worker-1")
+        assert (attempt.state, attempt.fence, attempt.owner) == (State.RUNNING, granted.fence, granted.owner)
         assert (attempt.attempts, attempt.crashes, attempt.retries, attempt.cancel) == (1, 0, 0, False)
         assert NONE < attempt.age <= attempt.total < LONG
         assert attempt.remaining is not None
@@ -200,6 +215,25 @@ class TestSuspects:
         other = suspect(store)
         assert store.defer(other, SOON)
         assert [row.id for row in eventually(lambda: store.suspects(10))] == [other.id]
+
+    def test_a_suspect_is_overtaken_by_a_later_message_that_runs(self, store: Store) -> None:
+        late = new_job(queue="slow")
+        publish(store, late, suspect_after=SOON)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
+        later = new_job(queue="slow")
+        publish(store, later)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
+        claim(store, later.id)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is True
+
+    def test_a_suspect_is_not_overtaken_by_an_earlier_message_or_another_queue(self, store: Store) -> None:
+        earlier, late, elsewhere = new_job(queue="slow"), new_job(queue="slow"), new_job(queue="Slow")
+        publish(store, earlier)
+        publish(store, late, suspect_after=SOON)
+        publish(store, elsewhere)
+        claim(store, earlier.id)
+        claim(store, elsewhere.id)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
 
     @pytest.mark.parametrize("meanwhile", _SUSPECT_MEANWHILE)
     def test_what_has_changed_meanwhile_is_neither_recovered_nor_deferred(self, store: Store, meanwhile: str) -> None:

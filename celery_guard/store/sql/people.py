@@ -1,0 +1,123 @@
+"""What people ask of the store: see a job, cancel it, replay it; and what nobody could open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import literal_column
+from sqlalchemy.engine import Connection
+
+from celery_guard.job.row import Job, Payload
+from celery_guard.job.state import Reason, State
+from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Replayed
+
+from . import rows
+from .statements import people as statements
+from .statements.accept import try_key
+from .statements.run import failed
+from .tables import job
+
+__all__ = ["cancel", "counts", "heartbeats", "job_of", "jobs", "message", "quarantine", "quarantined", "replay"]
+
+
+def job_of(connection: Connection, id: str) -> Job | None:
+    """One job with its failures."""
+    row = connection.execute(statements.job_row(id)).mappings().one_or_none()
+    if row is None:
+        return None
+    failures = connection.execute(failed(False), {"id_": id})
+    return rows.job(row, tuple(map(rows.stored_failure, failures)))
+
+
+def jobs(
+    connection: Connection, states: Sequence[State], wanted: Mapping[str, str | None], limit: int, after: str | None
+) -> list[Job]:
+    """Jobs, newest first."""
+    # SQLite's clock has milliseconds, and its row numbers the order of arrival.
+    tie = literal_column("guard_job.rowid") if connection.dialect.name == "sqlite" else job.c.id
+    filters = [(name, value) for name, value in wanted.items() if value is not None]
+    return [rows.job(row) for row in connection.execute(statements.jobs(states, filters, limit, after, tie)).mappings()]
+
+
+def message(connection: Connection, id: str, generation: int | None) -> Payload | None:
+    """The stored message of a job."""
+    for body, headers, delivery in connection.execute(statements.message(id, generation)):
+        return Payload(bytes(body), headers, delivery)
+    return None
+
+
+def counts(connection: Connection) -> dict[State, int]:
+    """How many jobs are in each state that has any."""
+    return {State(state): count for state, count in connection.execute(statements.counts())}
+
+
+def cancel(connection: Connection, id: str, again: bool) -> tuple[Cancelled, bool]:
+    """Cancel a job; and whether others wait for its outcome."""
+    before = connection.execute(statements.job_row(id, locked=True)).mappings().one_or_none()
+    if before is None:
+        return Cancelled(id, "too late", None), False
+    state = State(before["state"])
+    if connection.execute(statements.cancel_waiting(id)).rowcount:
+        return Cancelled(id, "cancelled", State.CANCELLED), bool(before["followers"])
+    if connection.execute(statements.stop_running(id)).rowcount:
+        return Cancelled(id, "asked", state), False
+    if again and state is State.CANCELLED and before["cancel"]:
+        return Cancelled(id, "cancelled", state), True
+    return Cancelled(id, "too late", state), False
+
+
+def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool) -> Replayed:
+    """Send a dead job again, if its key is free or it only followed the job that holds it."""
+    row = connection.execute(statements.job_row(id, locked=True)).mappings().one_or_none()
+    if row is None:
+        return Replayed(id, "skipped", "there is no such job")
+    if row["state"] != State.DEAD:
+        if again and row["state"] == State.PENDING and row["reason"] == Reason.REPLAY:
+            return Replayed(id, "replayed")
+        return Replayed(id, "skipped", f"it is {row['state']}, not dead")
+    key, holder = row["key_hash"], None
+    if key is not None:
+        if lock_keys and not connection.execute(try_key(), {"held_key_": key}).scalar():
+            return Replayed(id, "skipped", "an open transaction is taking its key")
+        held = connection.execute(statements.holds_key(key)).one_or_none()
+        if held is not None and held.id != row["holder"]:
+            return Replayed(id, "skipped", f"its key is held by job {held.id} ({held.state})")
+        holder = None if held is None else held.id
+    connection.execute(statements.replay(id, key if holder is None else None, holder))
+    connection.execute(statements.drop_result(id))
+    return Replayed(id, "replayed")
+
+
+def quarantine(connection: Connection, token: str, queue: str, body: bytes, words: dict[str, str]) -> int:
+    """Keep a message as the raw bytes it was; its number."""
+    number = connection.execute(statements.taken_in(token)).scalar()
+    if number is None:
+        connection.execute(statements.take_in(token, queue, body, **words))
+        number = connection.execute(statements.taken_in(token)).scalar_one()
+    return int(number)
+
+
+def quarantined(connection: Connection, limit: int) -> list[Quarantined]:
+    """Messages in quarantine, newest first, without their bodies."""
+    return [_quarantined(row) for row in connection.execute(statements.quarantined(limit)).mappings()]
+
+
+def _quarantined(row: Mapping[str, Any]) -> Quarantined:
+    received = rows.instant(row["received"])
+    assert received is not None
+    words = ("queue", "content_type", "content_encoding", "reason", "size", "headers")
+    return Quarantined(id=row["number"], received=received, **{word: row[word] for word in words})
+
+
+def heartbeats(connection: Connection) -> list[Heartbeat]:
+    """Every slot and process that has said it is alive and was not forgotten since."""
+    found = connection.execute(statements.heartbeats()).mappings()
+    return [_heartbeat(row) for row in found]
+
+
+def _heartbeat(row: Mapping[str, Any]) -> Heartbeat:
+    beat, until = rows.instant(row["beat"]), rows.instant(row["until"])
+    assert beat is not None
+    assert until is not None
+    return Heartbeat(row["name"], row["token"], beat, until, bool(row["live"]), row["detail"])

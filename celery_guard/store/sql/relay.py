@@ -1,0 +1,95 @@
+"""What a relay asks of the store. Each is one transaction; no row stays locked while a message is published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy.engine import Connection
+
+from celery_guard.job.instant import microseconds
+from celery_guard.job.row import Outgoing
+
+from . import rows
+from .statements import relay as statements
+
+__all__ = ["next_due", "postpone", "sent", "take"]
+
+#: How long a follower waits before a relay looks at its holder again; the holder's end brings it back at once.
+_FOLLOWER_PAUSE = timedelta(seconds=60)
+
+#: Rounds of one take, where followers fill the first ones.
+_ROUNDS = 10
+
+
+def take(connection: Connection, token: str, limit: int, hold: timedelta, *, skip_locked: bool) -> list[Outgoing]:
+    """Put the token on what is due, oldest first; followers of jobs that have not ended are sent back to wait."""
+    found: list[tuple[int, str]] = []
+    for _ in range(_ROUNDS):
+        due, held = _candidates(connection, limit - len(found), skip_locked)
+        if due:
+            connection.execute(statements.take(token, [id for _, id in due], microseconds(hold)))
+            found += due
+        if not held:
+            break
+        _send_back(connection, held)
+        if len(found) >= limit:
+            break
+    if not found:
+        return []
+    order = {id: place for place, (_, id) in enumerate(sorted(found))}
+    taken = connection.execute(statements.taken(token, list(order))).mappings()
+    return sorted(map(rows.outgoing, taken), key=lambda row: order[row.id])
+
+
+def _candidates(connection: Connection, limit: int, skip_locked: bool) -> tuple[list[tuple[int, str]], dict[str, str]]:
+    """What to publish, and what follows a job that has not ended, with that job."""
+    due: list[tuple[int, str]] = []
+    held: dict[str, str] = {}
+    for waiting in (True, False):
+        for id, instant, holder in connection.execute(statements.candidates(waiting, limit, skip_locked)):
+            if holder is not None:
+                held[id] = holder
+            else:
+                due.append((instant, id))
+    due.sort()
+    return due[:limit], held
+
+
+def _send_back(connection: Connection, followers: dict[str, str]) -> None:
+    """Tell the holders that they are waited for; those that have ended meanwhile will not look.
+
+    The order is what makes it safe: a holder that ends after it was told releases its followers, and one that ended
+    before is seen to have ended here.
+    """
+    connection.execute(statements.wait_on(followers, microseconds(_FOLLOWER_PAUSE)))
+    connection.execute(statements.await_holders(set(followers.values())))
+    free = list(connection.execute(statements.found_waiting(followers)).scalars())
+    if free:
+        connection.execute(statements.due_now(free))
+
+
+def sent(connection: Connection, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
+    """Mark rows as published; how many still carried the token."""
+    pause = microseconds(suspect_after)
+    moves = (
+        statements.published(token, ids, pause),
+        statements.travelled(token, ids),
+        statements.spoken_again(token, ids, pause),
+    )
+    return sum(connection.execute(move).rowcount for move in moves)
+
+
+def postpone(connection: Connection, token: str, given_back: Sequence[tuple[str, timedelta]], refused: bool) -> int:
+    """Give rows back, each due after its delay; how many still carried the token."""
+    return sum(
+        connection.execute(statements.postpone(token, id, microseconds(delay), refused)).rowcount
+        for id, delay in given_back
+    )
+
+
+def next_due(connection: Connection) -> timedelta | None:
+    """How long until a row is due that a relay would take."""
+    now, *dues = connection.execute(statements.next_due()).one()
+    waiting = [due for due in dues if due is not None]
+    return rows.duration(min(waiting) - now) if waiting else None

@@ -1,0 +1,144 @@
+"""Between what the database holds (integers, words) and the values of :mod:`celery_guard.job`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_guard.job.instant import Instant, instant_to_datetime
+from celery_guard.job.row import Attempt, Job, Outgoing, Payload, StoredFailure
+from celery_guard.job.state import Kind, Reason, State
+from celery_guard.job.verdict import Granted
+
+from .statement import Row
+
+__all__ = ["attempt", "duration", "granted", "instant", "job", "outgoing", "reason", "stored_failure"]
+
+Named = Mapping[str, Any]
+
+
+def duration(microseconds: int) -> timedelta:
+    """A duration the database measured."""
+    return timedelta(microseconds=microseconds)
+
+
+def instant(value: int | None) -> datetime | None:
+    """An instant as an aware datetime."""
+    return None if value is None else instant_to_datetime(Instant(value))
+
+
+def reason(word: str | None) -> Reason | None:
+    """The reason, where there is one."""
+    return None if word is None else Reason(word)
+
+
+def granted(id: str, owner: str, row: Row) -> Granted:
+    """The verdict for a row that is this owner's: see ``statements.run.claim_returning``."""
+    (
+        fence, generation, attempts, crashes, retries, cancel, deadline,
+        tenant, key, correlation_id, holder, root_id, created, now,
+    ) = row[:14]  # fmt: skip
+    return Granted(
+        id=id,
+        fence=fence,
+        owner=owner,
+        generation=generation,
+        attempts=attempts,
+        crashes=crashes,
+        retries=retries,
+        cancel=bool(cancel),
+        remaining=None if deadline is None else duration(deadline - now),
+        deadline=None if deadline is None else Instant(deadline),
+        age=duration(now - created),
+        tenant=tenant,
+        key=key,
+        correlation_id=correlation_id,
+        holder=holder,
+        root_id=root_id,
+    )
+
+
+def stored_failure(row: Row) -> StoredFailure:
+    """A failure: see ``statements.run.failed``."""
+    failure_class, type_name, message, traceback, cause, worker, truncated, fence, attempt, at = row
+    return StoredFailure(
+        failure_class=failure_class,
+        type_name=type_name,
+        message=message,
+        traceback=traceback,
+        cause=cause,
+        worker=worker,
+        truncated=bool(truncated),
+        fence=fence,
+        attempt=attempt,
+        at=instant(at),
+    )
+
+
+def outgoing(row: Named) -> Outgoing:
+    """A row that a relay has taken."""
+    return Outgoing(
+        id=row["id"],
+        task=row["task"],
+        queue=row["queue"],
+        kind=Kind(row["kind"]),
+        state=State(row["state"]),
+        reason=reason(row["reason"]),
+        generation=row["generation"],
+        retries=row["retries"],
+        publications=row["publications"],
+        refusals=row["refusals"],
+        payload=Payload(bytes(row["body"]), row["headers"], row["delivery"]),
+        tenant=row["tenant"],
+        expired=bool(row["expired"]),
+        holder=row["holder"],
+    )
+
+
+def attempt(row: Named) -> Attempt:
+    """A running or sent row that the sweep has to decide about."""
+    now, deadline = row["now"], row["deadline"]
+    state = State(row["state"])
+    since = row["started"] if state is State.RUNNING else row["sent"]
+    return Attempt(
+        id=row["id"],
+        task=row["task"],
+        queue=row["queue"],
+        state=state,
+        reason=reason(row["reason"]),
+        fence=row["fence"],
+        owner=row["owner"] or "",
+        attempts=row["attempts"],
+        crashes=row["crashes"],
+        retries=row["retries"],
+        publications=row["publications"],
+        cancel=bool(row["cancel"]),
+        age=duration(now - since),
+        total=duration(now - row["created"]),
+        remaining=None if deadline is None else duration(deadline - now),
+    )
+
+
+_AS_IT_IS = (
+    "id", "task", "queue", "priority", "tenant", "holder", "fence", "owner", "generation", "attempts", "crashes",
+    "retries", "publications", "refusals", "replays", "parent_id", "root_id", "group_id", "correlation_id", "progress",
+    "failure_class", "cause",
+)  # fmt: skip
+_INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
+
+
+def job(row: Named, failures: tuple[StoredFailure, ...] = ()) -> Job:
+    """A job as people read it."""
+    return Job(
+        kind=Kind(row["kind"]),
+        state=State(row["state"]),
+        reason=reason(row["reason"]),
+        created=instant_to_datetime(Instant(row["created"])),
+        key=row["key_hash"],
+        cancel=bool(row["cancel"]),
+        told=bool(row["told"]),
+        failures=failures,
+        **{name: row[name] for name in _AS_IT_IS},
+        **{name: instant(row[name]) for name in _INSTANTS},
+    )

@@ -1,0 +1,243 @@
+"""An attempt at the store: claim, settle, and how a job has ended. Each works on a link and begins nothing itself."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from celery_guard.job.instant import microseconds
+from celery_guard.job.row import NewJob, StoredFailure, StoredResult
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import ENDED, HOLDS_KEY, Reason, State
+from celery_guard.job.verdict import Busy, Claimed, Conflict, Leased, Missing, NotDue, Settled
+
+from . import rows
+from .accept import accept
+from .statement import Link, Row
+from .statements import run as statements
+from .statements.run import Beside, Compare, Fate
+from .transient import Contended
+
+__all__ = ["Move", "claim", "note", "outcome", "owner_of_this_claim", "settle", "stands_alone"]
+
+#: How long what could not be accepted is kept for a person to see.
+_KEEP_REFUSED = timedelta(days=90)
+
+
+def owner_of_this_claim(owner: str) -> str:
+    """The owner that one call of claim writes: it tells its own grant from everybody else's when it has to ask again."""
+    return f"{owner}:{secrets.token_hex(6)}"
+
+
+def claim(link: Link, id: str, owner: str, lease: timedelta) -> Claimed:
+    """Take the job for one attempt, or say why not. ``owner`` is this very call's."""
+    values = {"id_": id, "owner_": owner, "lease_": microseconds(lease)}
+    if link.traits.returning:
+        for row in link.rows(statements.claim_returning, values):
+            return rows.granted(id, owner, row)
+    else:
+        link.changed(statements.claim, values)
+    for row in link.rows(statements.standing, values):
+        return _stands(link, row, values)
+    return Missing(id)
+
+
+def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
+    id, owner = values["id_"], values["owner_"]
+    word, why, has_it, told, relay = row[14:]
+    state, reason = State(word), rows.reason(why)
+    if state is State.RUNNING:
+        return rows.granted(id, owner, row) if has_it == owner else Leased(id, has_it)
+    if state not in ENDED:
+        return NotDue(id, reason)
+    if told or relay is None or not link.changed(statements.speak, values):
+        return Settled(id, state, reason, tell=False)
+    found = outcome(link, id)
+    _, result, failure = found or (state, None, None)
+    return Settled(id, state, reason, True, result, failure)
+
+
+def outcome(link: Link, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
+    """The stored outcome of a job; None where there is no such row."""
+    for state, _, failure_class, body, content_type, content_encoding in link.rows(statements.outcome, {"id_": id}):
+        result = None if body is None else StoredResult(bytes(body), content_type, content_encoding)
+        failure = None
+        if failure_class is not None:
+            failure = next(map(rows.stored_failure, link.rows(statements.failed, {"id_": id}, True)), None)
+        return State(state), result, failure
+    return None
+
+
+def note(link: Link, id: str, failure: StoredFailure, number: int) -> None:
+    """Keep a failure that moves nothing. ``number`` is the caller's, so that a repetition is known."""
+    link.inserted(statements.note, {"id_": id, **_failure_values(failure, number, failure.fence)})
+
+
+# -- settle -----------------------------------------------------------------------------------------------------------
+
+
+def stands_alone(link_writes_at_once: bool, settlement: Settlement) -> bool:
+    """Whether one statement writes all of it, and is a transaction by itself."""
+    if settlement.follow:
+        return False
+    return link_writes_at_once or not (settlement.result or settlement.failure or settlement.payload)
+
+
+class Move(Enum):
+    """What became of a settlement."""
+
+    #: The row does not say any more what the settler believes; nothing was written.
+    REFUSED = "refused"
+    WRITTEN = "written"
+    #: Written, and others wait for this outcome: release them.
+    AWAITED = "awaited"
+
+
+def settle(
+    link: Link,
+    settlement: Settlement,
+    compare: Compare = Compare.OWNER,
+    *,
+    notify: bool = False,
+    again: bool = False,
+    **compared: Any,
+) -> Move:
+    """Move the row if it still says what ``compare`` names, and write what belongs to the move.
+
+    ``compared`` are values of the comparison that the settlement does not have. ``again``: an earlier try may have been written.
+    """
+    values = {**_settlement_values(settlement), **compared}
+    followers = _move(link, _fate(settlement.state), compare, _besides(settlement), values)
+    if followers is None:
+        if not (again and _was_written(link, settlement)):
+            return Move.REFUSED
+        followers = 1
+    else:
+        for new in settlement.follow:
+            _follow(link, new, notify, again)
+    return Move.AWAITED if followers and settlement.state in ENDED else Move.WRITTEN
+
+
+def _move(
+    link: Link, fate: Fate, compare: Compare, besides: tuple[Beside, ...], values: Mapping[str, Any]
+) -> int | None:
+    """How many wait for the outcome; None where the row was not moved."""
+    if link.traits.one_statement:
+        found = link.rows(statements.move_at_once, values, fate, compare, *besides)
+        return found[0][0] if found else None
+    if link.traits.returning:
+        found = link.rows(statements.move_returning, values, fate, compare)
+    elif not link.changed(statements.move, values, fate, compare):
+        found = []
+    else:
+        found = link.rows(statements.following, values) if fate in (Fate.ENDS, Fate.ENDS_FREE) else [(0,)]
+    if not found:
+        return None
+    for what in besides:
+        link.changed(statements.beside, values, what)
+    return int(found[0][0])
+
+
+def _fate(state: State) -> Fate:
+    if state is State.PENDING:
+        return Fate.WAITS
+    if state in ENDED:
+        return Fate.ENDS if state in HOLDS_KEY else Fate.ENDS_FREE
+    return Fate.PARKED
+
+
+def _besides(settlement: Settlement) -> tuple[Beside, ...]:
+    besides = []
+    if settlement.result is not None:
+        besides.append(Beside.RESULT)
+    if settlement.failure is not None:
+        besides.append(Beside.FAILURE)
+    if settlement.payload is not None and settlement.state is State.PENDING:
+        besides.append(Beside.PAYLOAD)
+    return tuple(besides)
+
+
+def _was_written(link: Link, settlement: Settlement) -> bool:
+    """The answer to an earlier try was lost: had it been written?"""
+    for state, reason, fence, owner in link.rows(statements.written, {"id_": settlement.id}):
+        moved_on = settlement.state is State.PENDING and state == State.SENT
+        return (
+            (state == settlement.state or moved_on)
+            and reason == settlement.reason
+            and (fence, owner) == (settlement.fence, settlement.owner)
+        )
+    return False
+
+
+def _follow(link: Link, new: NewJob, notify: bool, again: bool) -> None:
+    """Accept what follows. What cannot be accepted ends where a person sees it, not in silence."""
+    (answer,) = accept(link, [new], notify=notify, again=again)
+    match answer:
+        case Busy():
+            raise Contended(f"The key of {new.task}, which follows, is being taken by another open transaction.")
+        case Conflict(holder=holder) if holder != new.id:
+            _refuse(link, new, holder)
+
+
+def _refuse(link: Link, new: NewJob, holder: str) -> None:
+    failure = StoredFailure(
+        failure_class="permanent",
+        type_name="celery_guard.errors.KeyConflict",
+        message=f"{new.task}: this key was accepted before with other arguments, as job {holder}.",
+        traceback="",
+        cause="key_conflict",
+        worker="",
+    )
+    accept(link, [replace(new, key=None)], notify=False)
+    dead = Settlement(new.id, 0, "", State.DEAD, Reason.FAILED, keep=_KEEP_REFUSED, failure=failure)
+    settle(link, dead, Compare.NEW)
+
+
+def _settlement_values(settlement: Settlement) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "id_": settlement.id,
+        "fence_": settlement.fence,
+        "owner_": settlement.owner,
+        "state_": settlement.state.value,
+        "reason_": None if settlement.reason is None else settlement.reason.value,
+        "delay_": microseconds(settlement.delay),
+        "told_": int(settlement.told),
+        "tell_within_": None if settlement.told else microseconds(settlement.tell_within),
+        "keep_": microseconds(settlement.keep),
+        "uncharged_": int(not settlement.charged),
+        "crashed_": int(settlement.crashed),
+        "retried_": int(settlement.retried),
+        "regenerated_": int(settlement.payload is not None),
+        "failure_class_": None,
+        "cause_": None,
+    }
+    if settlement.failure is not None:
+        values.update(_failure_values(settlement.failure, secrets.randbits(62), settlement.fence))
+    if settlement.result is not None:
+        values["result_body_"] = settlement.result.body
+        values["content_type_"] = settlement.result.content_type
+        values["content_encoding_"] = settlement.result.content_encoding
+    if settlement.payload is not None:
+        values["body_"] = settlement.payload.body
+        values["headers_"] = settlement.payload.headers
+        values["delivery_"] = settlement.payload.delivery
+    return values
+
+
+def _failure_values(failure: StoredFailure, number: int, fence: int) -> dict[str, Any]:
+    return {
+        "number_": number,
+        "failure_fence_": failure.fence or fence,
+        "attempt_": failure.attempt or None,
+        "failure_class_": failure.failure_class,
+        "type_name_": failure.type_name[:255],
+        "message_": failure.message,
+        "traceback_": failure.traceback,
+        "cause_": failure.cause[:255],
+        "worker_": failure.worker[:255],
+        "truncated_": int(failure.truncated),
+    }

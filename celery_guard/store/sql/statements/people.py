@@ -1,0 +1,202 @@
+"""Statements of people: look, cancel, replay; and of processes that say they are alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, delete, func, insert, literal_column, null, or_, select, update
+from sqlalchemy.sql.dml import Delete, Insert, Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.state import Kind, Reason, State
+
+from ..clock import moment, reading
+from ..tables import heartbeat, job, payload, quarantine, result
+from . import fixed, one_of
+
+__all__ = [
+    "cancel_waiting",
+    "counts",
+    "drop_result",
+    "heartbeats",
+    "hold",
+    "holds_key",
+    "job_row",
+    "jobs",
+    "keep_slot",
+    "message",
+    "quarantined",
+    "release_slot",
+    "replay",
+    "slot_taken",
+    "stop_running",
+    "take_in",
+    "taken_in",
+]
+
+#: How long a job that was cancelled while it waited is kept, in microseconds: a week.
+_KEEP_CANCELLED = 7 * 86_400_000_000
+
+# -- look -------------------------------------------------------------------------------------------------------------
+
+
+def job_row(id: str, locked: bool = False) -> Select[Any]:
+    """One job."""
+    found = select(job).where(job.c.id == id)
+    return found.with_for_update() if locked else found
+
+
+def jobs(
+    states: Sequence[State], wanted: Sequence[tuple[str, str]], limit: int, after: str | None, tie: ColumnElement[Any]
+) -> Select[Any]:
+    """Jobs, newest first; ``wanted`` are names of columns with their values. ``tie`` orders what came at the same time."""
+    found = select(job).order_by(job.c.created.desc(), tie.desc()).limit(limit)
+    if states:
+        found = found.where(one_of(states))
+    for name, value in wanted:
+        found = found.where(job.c[name] == value)
+    if after is not None:
+        last = select(job.c.created.label("created"), tie.label("tie")).where(job.c.id == after).subquery("last")
+        found = found.join(last, or_(job.c.created < last.c.created, and_(job.c.created == last.c.created, tie < last.c.tie)))
+    return found
+
+
+def message(id: str, generation: int | None) -> Select[Any]:
+    """The message of a job; the latest by default."""
+    found = select(payload.c.body, payload.c.headers, payload.c.delivery).where(payload.c.job == id)
+    if generation is None:
+        return found.order_by(payload.c.generation.desc()).limit(1)
+    return found.where(payload.c.generation == generation)
+
+
+def counts() -> Select[Any]:
+    """How many jobs are in each state."""
+    return select(job.c.state, func.count()).group_by(job.c.state)
+
+
+# -- cancel -----------------------------------------------------------------------------------------------------------
+
+
+def cancel_waiting(id: str) -> Update:
+    """End a job that waits. The relay has it told: it is due at once. A carried message is nobody's concern."""
+    carried = job.c.kind == fixed(Kind.CARRIED)
+    return (
+        update(job)
+        .where(job.c.id == id, one_of((State.PENDING, State.SENT)))
+        .values(
+            state=fixed(State.CANCELLED),
+            reason=null(),
+            cancel=literal_column("1"),
+            held_key=null(),
+            relay=null(),
+            told=case((carried, 1), else_=0),
+            due=case((carried, null()), else_=moment()),
+            finished=moment(),
+            keep_until=moment() + _KEEP_CANCELLED,
+            failure_class=null(),
+            cause=null(),
+        )
+    )
+
+
+def stop_running(id: str) -> Update:
+    """Ask a job that runs, or whose outcome is unknown, to stop."""
+    return (
+        update(job)
+        .where(job.c.id == id, one_of((State.RUNNING, State.UNKNOWN)))
+        .values(cancel=literal_column("1"))
+    )
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+
+def holds_key(key: str) -> Select[Any]:
+    """Who holds a key."""
+    return select(job.c.id, job.c.state).where(job.c.held_key == key)
+
+
+def replay(id: str, held_key: str | None, holder: str | None) -> Update:
+    """A dead job waits again, its counts new. A deadline that is over would end it at once, and is lifted."""
+    return (
+        update(job)
+        .where(job.c.id == id, job.c.state == fixed(State.DEAD))
+        .values(
+            state=fixed(State.PENDING),
+            reason=fixed(Reason.REPLAY),
+            held_key=held_key,
+            holder=holder,
+            deadline=case((job.c.deadline <= moment(), null()), else_=job.c.deadline),
+            due=moment(),
+            finished=null(),
+            keep_until=null(),
+            relay=null(),
+            failure_class=null(),
+            cause=null(),
+            replays=job.c.replays + 1,
+            **{name: literal_column("0") for name in ("attempts", "crashes", "retries", "publications", "refusals")},
+            **{name: literal_column("0") for name in ("cancel", "told", "followers")},
+        )
+    )
+
+
+def drop_result(id: str) -> Delete:
+    """A job that runs again has no result."""
+    return delete(result).where(result.c.job == id)
+
+
+# -- messages nobody could open ---------------------------------------------------------------------------------------
+
+
+def taken_in(token: str) -> Select[Any]:
+    """The number of a message in quarantine, by the token of the write that brought it there."""
+    return select(quarantine.c.number).where(quarantine.c.token == token)
+
+
+def take_in(token: str, queue: str, body: bytes, **words: str) -> Insert:
+    """Keep a message as it was."""
+    return insert(quarantine).values(
+        token=token, received=moment(), queue=queue, body=body, size=len(body), **words
+    )
+
+
+def quarantined(limit: int) -> Select[Any]:
+    """Messages in quarantine, newest first, without their bodies."""
+    return (
+        select(*(column for column in quarantine.c if column.name not in ("body", "token")))
+        .order_by(quarantine.c.number.desc())
+        .limit(limit)
+    )
+
+
+# -- who is alive -----------------------------------------------------------------------------------------------------
+
+
+def keep_slot(name: str, token: str, ttl: int, detail: str) -> Update:
+    """Take a slot that is free, or keep one's own."""
+    return (
+        update(heartbeat)
+        .where(heartbeat.c.name == name, or_(heartbeat.c.token == token, heartbeat.c.until <= moment()))
+        .values(token=token, beat=moment(), until=moment() + ttl, detail=detail)
+    )
+
+
+def slot_taken(name: str) -> Select[Any]:
+    """Whether the slot is known at all."""
+    return select(heartbeat.c.name).where(heartbeat.c.name == name)
+
+
+def hold(name: str, token: str, ttl: int, detail: str) -> Insert:
+    """Take a slot that nobody had before."""
+    return insert(heartbeat).values(name=name, token=token, beat=moment(), until=moment() + ttl, detail=detail)
+
+
+def release_slot(name: str, token: str) -> Delete:
+    """Give a slot back."""
+    return delete(heartbeat).where(heartbeat.c.name == name, heartbeat.c.token == token)
+
+
+def heartbeats() -> Select[Any]:
+    """Who has said that it is alive."""
+    return select(heartbeat, (heartbeat.c.until > reading()).label("live")).order_by(heartbeat.c.name)

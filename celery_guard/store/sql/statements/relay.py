@@ -1,0 +1,176 @@
+"""Statements of the relay: take what is due, and say what became of it.
+
+What is due is found in two searches of one index, (state, due): jobs that wait, and ended jobs that Celery was not told about.
+Neither reads a row that is not due, so neither grows with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, and_, case, exists, func, literal, literal_column, null, or_, select, update
+from sqlalchemy.sql.dml import Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.state import ENDED, Kind, State
+
+from ..clock import moment, reading
+from ..tables import job, payload
+from . import ended, fixed, one_of
+
+__all__ = [
+    "await_holders",
+    "candidates",
+    "due_now",
+    "found_waiting",
+    "next_due",
+    "postpone",
+    "published",
+    "spoken_again",
+    "take",
+    "taken",
+    "travelled",
+    "wait_on",
+]
+
+#: How long a carried message is kept once it was published, in microseconds: an hour, for people who look.
+_KEEP_CARRIED = 3_600_000_000
+
+#: A message that is published again and again is suspect ever later, up to 2 to this power.
+_DOUBLINGS = 10
+
+_holder = job.alias("holder")
+
+
+def _holder_waits() -> Any:
+    """The job's holder has not ended."""
+    going_on = _holder.c.state.not_in([fixed(state) for state in sorted(ENDED)])
+    return exists(select(_holder.c.id).where(_holder.c.id == job.c.holder, going_on).correlate(job))
+
+
+def candidates(waiting: bool, limit: int, skip_locked: bool) -> Select[Any]:
+    """What is due, oldest first: (id, due, the job that it has to wait for, if any)."""
+    found = (
+        select(job.c.id, job.c.due, case((_holder_waits(), job.c.holder)))
+        .where(job.c.state == fixed(State.PENDING) if waiting else ended(), job.c.due <= reading())
+        .order_by(job.c.due)
+        .limit(limit)
+    )
+    return found.with_for_update(skip_locked=True) if skip_locked else found
+
+
+def take(token: str, ids: Collection[str], hold: int) -> Update:
+    """Put the token on rows that are still due."""
+    return (
+        update(job)
+        .where(job.c.id.in_(ids), job.c.due <= moment(), or_(job.c.state == fixed(State.PENDING), ended()))
+        .values(relay=token, due=moment() + hold)
+    )
+
+
+def taken(token: str, ids: Collection[str]) -> Select[Any]:
+    """What a relay has to know to publish the rows that it has taken."""
+    expired = case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= moment()), 1), else_=0)
+    return (
+        select(
+            job.c.id, job.c.task, job.c.queue, job.c.kind, job.c.state, job.c.reason, job.c.generation, job.c.retries,
+            job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, expired.label("expired"),
+            payload.c.body, payload.c.headers, payload.c.delivery,
+        )
+        .join_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
+        .where(job.c.id.in_(ids), job.c.relay == token)
+    )  # fmt: skip
+
+
+def await_holders(holders: Collection[str]) -> Update:
+    """Have jobs that others wait for release them when they end."""
+    return update(job).where(job.c.id.in_(holders), ~ended()).values(followers=literal_column("1"))
+
+
+def wait_on(followers: Collection[str], pause: int) -> Update:
+    """Followers whose holders have not ended are looked at again after the pause, if nobody releases them before."""
+    return (
+        update(job)
+        .where(job.c.id.in_(followers), job.c.state == fixed(State.PENDING), job.c.due <= moment())
+        .values(due=moment() + pause)
+    )
+
+
+def found_waiting(followers: Collection[str]) -> Select[Any]:
+    """Those of the followers whose holders have ended by now."""
+    return select(job.c.id).where(job.c.id.in_(followers), ~_holder_waits())
+
+
+def due_now(ids: Collection[str]) -> Update:
+    """Waiting jobs that need not wait any longer."""
+    return (
+        update(job)
+        .where(job.c.id.in_(ids), job.c.state == fixed(State.PENDING), job.c.relay.is_(None))
+        .values(due=moment())
+    )
+
+
+def _taken_by(token: str, ids: Collection[str]) -> Any:
+    return and_(job.c.id.in_(ids), job.c.relay == token)
+
+
+def published(token: str, ids: Sequence[str], suspect_after: int) -> Update:
+    """Waiting jobs whose message is on its way."""
+    times = case((job.c.publications < _DOUBLINGS, job.c.publications), else_=_DOUBLINGS)
+    doubled = literal(suspect_after, BigInteger) * literal_column("1", Integer).bitwise_lshift(times)
+    return (
+        update(job)
+        .where(_taken_by(token, ids), job.c.state == fixed(State.PENDING), job.c.kind == fixed(Kind.RUN))
+        # In this order: MySQL reads what it has already assigned.
+        .ordered_values(
+            (job.c.due, moment() + doubled),
+            (job.c.publications, job.c.publications + 1),
+            (job.c.sent, moment()),
+            (job.c.state, fixed(State.SENT)),
+            (job.c.relay, null()),
+        )
+    )
+
+
+def travelled(token: str, ids: Sequence[str]) -> Update:
+    """Carried messages that were published: their journey is over."""
+    return (
+        update(job)
+        .where(_taken_by(token, ids), job.c.state == fixed(State.PENDING), job.c.kind == fixed(Kind.CARRIED))
+        .values(
+            state=fixed(State.SUCCEEDED),
+            told=literal_column("1"),
+            sent=moment(),
+            finished=moment(),
+            keep_until=moment() + _KEEP_CARRIED,
+            due=null(),
+            relay=null(),
+        )
+    )
+
+
+def spoken_again(token: str, ids: Sequence[str], again_after: int) -> Update:
+    """Ended jobs whose outcome is on its way to be told; the token stays, for the one claim that will tell it."""
+    return update(job).where(_taken_by(token, ids), ended()).values(sent=moment(), due=moment() + again_after)
+
+
+def postpone(token: str, id: str, delay: int, refused: bool) -> Update:
+    """Give a row back."""
+    return (
+        update(job)
+        .where(_taken_by(token, [id]), or_(job.c.state == fixed(State.PENDING), ended()))
+        .values(relay=null(), due=moment() + delay, refusals=job.c.refusals + literal(int(refused)))
+    )
+
+
+def next_due() -> Select[Any]:
+    """Now, and when each state that a relay looks at has its next row due: one look into the index for each."""
+    looks = (State.PENDING, *sorted(ENDED))
+    return select(
+        moment(),
+        *(
+            select(func.min(job.c.due)).where(one_of([state]), job.c.due.is_not(None)).scalar_subquery().label(state.value)
+            for state in looks
+        ),
+    )

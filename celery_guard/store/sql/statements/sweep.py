@@ -1,0 +1,71 @@
+"""Statements of the sweep: leases that have ended, messages that may be lost, rows whose time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Table, delete, func, select, update
+from sqlalchemy.sql.dml import Delete, Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.state import State
+
+from ..clock import moment, reading
+from ..tables import checkpoint, failure, heartbeat, job, payload, result, step
+from . import fixed
+
+__all__ = ["BELONGINGS", "defer", "forget", "forget_silent", "over", "overdue"]
+
+#: What belongs to a job and goes with it.
+BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)
+
+#: Slots and processes that have been silent for a day are forgotten. Microseconds.
+_SILENT = 86_400_000_000
+
+
+def overdue(state: State, limit: int) -> Select[Any]:
+    """Jobs of one state that somebody has to look at, longest waiting first."""
+    return (
+        select(
+            job.c.id, job.c.task, job.c.queue, job.c.state, job.c.reason, job.c.fence, job.c.owner, job.c.attempts,
+            job.c.crashes, job.c.retries, job.c.publications, job.c.cancel, job.c.deadline, job.c.created, job.c.sent,
+            job.c.started, reading().label("now"),
+        )
+        .where(job.c.state == fixed(state), job.c.due <= reading())
+        .order_by(job.c.due)
+        .limit(limit)
+    )  # fmt: skip
+
+
+def defer(id: str, state: State, fence: int, owner: str, delay: int) -> Update:
+    """Look again later, if nothing about the job has changed."""
+    return (
+        update(job)
+        .where(
+            job.c.id == id,
+            job.c.state == fixed(state),
+            job.c.fence == fence,
+            func.coalesce(job.c.owner, "") == owner,
+            job.c.due <= moment(),
+        )
+        .values(due=moment() + delay)
+    )
+
+
+def over(limit: int, skip_locked: bool) -> Select[Any]:
+    """Jobs whose time is over."""
+    found = select(job.c.id).where(job.c.keep_until <= reading()).order_by(job.c.keep_until).limit(limit)
+    return found.with_for_update(skip_locked=True) if skip_locked else found
+
+
+def forget(table: Table, ids: Collection[str]) -> Delete:
+    """Delete jobs, or what belongs to them."""
+    if table is job:
+        return delete(job).where(job.c.id.in_(ids), job.c.keep_until <= moment())
+    return delete(table).where(table.c.job.in_(ids))
+
+
+def forget_silent() -> Delete:
+    """Delete slots and processes that have not been heard of for long."""
+    return delete(heartbeat).where(heartbeat.c.until < reading() - _SILENT)

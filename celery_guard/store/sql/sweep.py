@@ -1,0 +1,38 @@
+"""What the sweep asks of the store: what has lapsed, what may be lost, what may go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy.engine import Connection
+
+from celery_guard.job.instant import microseconds
+from celery_guard.job.row import Attempt
+from celery_guard.job.state import State
+
+from . import rows
+from .statements import sweep as statements
+from .tables import job
+
+__all__ = ["defer", "overdue", "retain"]
+
+
+def overdue(connection: Connection, state: State, limit: int) -> list[Attempt]:
+    """Running jobs whose lease has ended, or sent ones that nobody claimed in time."""
+    return [rows.attempt(row) for row in connection.execute(statements.overdue(state, limit)).mappings()]
+
+
+def defer(connection: Connection, attempt: Attempt, delay: timedelta) -> bool:
+    """Look at a row again after the delay, unless it has changed."""
+    moved = statements.defer(attempt.id, attempt.state, attempt.fence, attempt.owner, microseconds(delay))
+    return connection.execute(moved).rowcount == 1
+
+
+def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:
+    """Delete jobs whose time is over, with all that belongs to them; how many went."""
+    ids = list(connection.execute(statements.over(limit, skip_locked)).scalars())
+    if ids:
+        for table in (*statements.BELONGINGS, job):
+            connection.execute(statements.forget(table, ids))
+    connection.execute(statements.forget_silent())
+    return len(ids)

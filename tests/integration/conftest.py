@@ -1,0 +1,74 @@
+"""A fleet for each test: a broker, a store and a result backend that belong to it alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from celery_guard.store import open_store
+from celery_guard.testing.databases import empty
+
+from .fleet import Fleet, dumped_on_failure
+
+_numbers = itertools.count()
+
+#: (broker, store, result backend) of a stack by name.
+STACKS = {
+    "embedded": ("files", "sqlite", "files"),
+    "redis-postgresql": ("redis", "postgresql", "redis"),
+    "rabbitmq-mariadb": ("rabbitmq", "mariadb", "redis"),
+    "rabbitmq-postgresql": ("rabbitmq", "postgresql", "redis"),
+    "redis-mariadb": ("redis", "mariadb", "redis"),
+}
+
+
+@pytest.fixture
+def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends."""
+    made: list[Fleet] = []
+
+    def make(stack: str, **conf: Any) -> Fleet:
+        broker, store, backend = STACKS[stack]
+        folder = tmp_path / f"fleet{next(_numbers)}"
+        folder.mkdir()
+        store_url = request.getfixturevalue(f"{store}_url")
+        with_tables = open_store(store_url)
+        with_tables.upgrade()
+        with_tables.close()
+        empty(store_url)
+        broker_url, broker_conf = _broker(broker, folder, request)
+        backend_url = f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
+        fleet = Fleet(folder, broker_url, store_url, backend_url, **{**broker_conf, **conf})
+        made.append(fleet)
+        return fleet
+
+    with dumped_on_failure(made):
+        yield make
+    for fleet in made:
+        fleet.close()
+
+
+@pytest.fixture
+def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
+    """A fleet on the stack that the test is parametrized with; by default Redis and PostgreSQL."""
+    return make_fleet(getattr(request, "param", "redis-postgresql"))
+
+
+def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    if kind == "redis":
+        return request.getfixturevalue("redis_url") + "1", {"broker_transport_options": {"visibility_timeout": 3600}}
+    if kind == "rabbitmq":
+        return request.getfixturevalue("rabbitmq_url"), {}
+    queue = str(_made(folder / "queue"))
+    options = {"data_folder_in": queue, "data_folder_out": queue, "control_folder": str(_made(folder / "control"))}
+    return "filesystem://", {"broker_transport_options": options}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+

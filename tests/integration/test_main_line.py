@@ -1,0 +1,64 @@
+"""One job, end to end, on every stack: enqueued, published, run, settled, told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import STACKS
+from .fleet import Fleet, eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(params=sorted(STACKS))
+def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
+    return make_fleet(request.param)
+
+
+def test_a_job_runs_once_and_its_result_reaches_celery(fleet: Fleet) -> None:
+    result = fleet.app.add.delay(2, 3)
+    assert fleet.state(result.id) == "pending"
+    fleet.worker()
+    assert result.get(timeout=30) == 5
+    job = fleet.settled(result.id)
+    assert (job.state.value, job.attempts, job.fence) == ("succeeded", 1, 1)
+    eventually(lambda: fleet.store.job(result.id).told, what="told")
+    assert fleet.marks() == ["add"]
+
+
+def test_a_chain_and_its_links_are_carried_on_by_settle(fleet: Fleet) -> None:
+    app = fleet.app
+    workflow = app.chain(app.add.s(1, 2), app.add.s(10).set(link=app.note.si("linked")), app.note.s())
+    result = workflow.delay()
+    fleet.worker()
+    assert result.get(timeout=30) == 13
+    eventually(lambda: fleet.counted()["note linked"] == 1)
+    fleet.all_quiet()
+    assert fleet.counted() == {"add": 2, "note linked": 1, "note 13": 1}
+
+
+def test_a_failure_is_a_dead_letter_and_a_failure_for_celery(fleet: Fleet) -> None:
+    result = fleet.app.fails.delay("why")
+    fleet.worker()
+    with pytest.raises(ValueError, match="why"):
+        result.get(timeout=30)
+    job = fleet.settled(result.id)
+    assert (job.state.value, job.reason.value, len(job.failures)) == ("dead", "failed", 1)
+    assert job.failures[0].message == "why"
+
+
+def test_a_transient_failure_is_retried_by_the_contract(fleet: Fleet) -> None:
+    result = fleet.app.flaky.delay(2)
+    fleet.worker()
+    assert result.get(timeout=30) == "after 3"
+    assert fleet.settled(result.id).retries == 2
+
+
+def test_a_killed_child_loses_no_job(fleet: Fleet) -> None:
+    result = fleet.app.die_once.delay("x")
+    fleet.worker()
+    assert result.get(timeout=60) == "x"
+    job = fleet.settled(result.id)
+    assert (job.crashes, job.attempts, fleet.counted()) == (1, 2, {"die_once": 2})
