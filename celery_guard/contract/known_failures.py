@@ -75,7 +75,7 @@ _PEP_249: dict[str, FailureClass] = {
     "NotSupportedError": _P,
 }
 _DBAPI = (
-    "psycopg", "psycopg2", "pymysql.err", "MySQLdb", "MySQLdb._exceptions", "mysql.connector.errors", "sqlite3",
+    "psycopg", "psycopg2", "pymysql.err", "MySQLdb", "mysql.connector.errors", "sqlite3",
     "django.db.utils",
 )  # fmt: skip
 

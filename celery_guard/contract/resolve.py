@@ -16,6 +16,7 @@ The rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from inspect import Signature
@@ -87,7 +88,7 @@ def _retries(retry: Retry | None, options: ReadOptions) -> tuple[Retry, int | No
 def _autoretry(options: ReadOptions, explicit: int | None) -> Retry:
     """Celery's ``autoretry_for`` and what belongs to it, as a policy."""
     named = _read_retries("retry_kwargs['max_retries']", _retry_kwarg(options, "max_retries"))
-    bound = explicit if named in (UNSET, None) else named
+    bound = explicit if named is UNSET else named
     base, cap, jitter = _delays(options)
     never = options.dont_autoretry_for
     return Retry(
@@ -97,10 +98,14 @@ def _autoretry(options: ReadOptions, explicit: int | None) -> Retry:
         cap=cap,
         jitter=jitter,
         # What is named twice is not repeated: Celery asks dont_autoretry_for first.
-        on=tuple(dict.fromkeys(name for name in options.autoretry_for if not issubclass(name, never))),
+        on=tuple(dict.fromkeys(name for name in options.autoretry_for if not _is_one_of(name, never))),
         never=tuple(dict.fromkeys(never)),
         only=True,
     )
+
+
+def _is_one_of(name: Any, never: tuple[type[BaseException], ...]) -> bool:
+    return isinstance(name, type) and issubclass(name, never)
 
 
 def _delays(options: ReadOptions) -> tuple[float, float, bool]:
@@ -118,7 +123,7 @@ def _delays(options: ReadOptions) -> tuple[float, float, bool]:
 
 def _fixed_delay(options: ReadOptions) -> float:
     countdown = _retry_kwarg(options, "countdown") if options.autoretry_for else UNSET
-    if countdown not in (UNSET, None):
+    if countdown is not UNSET:
         return _number("retry_kwargs['countdown']", countdown) or _AT_ONCE
     if options.default_retry_delay is UNSET:
         return _CELERY_RETRY_DELAY
@@ -193,7 +198,14 @@ def _read_retries(name: str, value: Any) -> Any:
 
 
 def _retry_kwarg(options: ReadOptions, name: str) -> Any:
-    return UNSET if options.retry_kwargs is UNSET else options.retry_kwargs.get(name, UNSET)
+    given: Any = options.retry_kwargs
+    if given is UNSET:
+        return UNSET
+    if not isinstance(given, Mapping):
+        refuse("retry_kwargs", given, "a mapping such as {'max_retries': 5}", "correct it")
+    value = given.get(name)
+    # None leaves it to the task, as if it was not there.
+    return UNSET if value is None else value
 
 
 def _number(name: str, value: Any) -> float:

@@ -6,11 +6,12 @@ import hashlib
 import time
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, LeaseLost
 from celery_guard.job.instant import Instant, instant_to_datetime
 from celery_guard.job.verdict import Granted
+from celery_guard.store.protocol import Store, Transaction
 
 if TYPE_CHECKING:
     from .lease import LeaseKeeper
@@ -27,19 +28,27 @@ _ASK_EVERY = 1.0
 class RunningJob:
     """One attempt of a job, alive in this process.
 
-    Everything that a body may ask is here; nothing here changes the job.
+    Everything that a body may ask of its job, and do with it, is here.
     """
 
     def __init__(
-        self, granted: Granted, keeper: LeaseKeeper, lease: timedelta, limit: timedelta | None, asked: float
+        self,
+        granted: Granted,
+        store: Store,
+        keeper: LeaseKeeper,
+        lease: timedelta,
+        limit: timedelta | None,
+        asked: float,
     ) -> None:
         self._granted = granted
+        self._store = store
         self._keeper = keeper
         self._lease = lease.total_seconds()
         self._begun = self.renewed = asked
         self._limit = None if limit is None else limit.total_seconds()
         self.lost = False
         self.cancelled = granted.cancel
+        self.enlisted: Transaction | None = None
 
     @property
     def id(self) -> str:
@@ -118,6 +127,17 @@ class RunningJob:
             raise DeadlinePassed(f"Job {self.id}: its deadline {self.deadline} is over.")
         if self._limit is not None and now - self._begun >= self._limit:
             raise DeadlinePassed(f"Job {self.id}: this attempt has used its {self._limit:g} s.")
+
+    def transaction(self) -> Any:
+        """A session on the store's database whose writes commit together with the end of this job, or not at all.
+
+        Returns an SQLAlchemy ``Session``, the same one each time. Write with it, and enqueue as usual: the jobs join in. Do not commit
+        it: that happens when the body has returned, in one transaction with the job's completion and its result, and only if this
+        attempt still owns the job. If the body raises, everything is rolled back. So its effects happen exactly once.
+        """
+        if self.enlisted is None:
+            self.enlisted = self._store.begin()
+        return self.enlisted.session
 
     def owned(self) -> bool:
         """Whether this attempt still owns the job, as far as the last answer of the store goes."""

@@ -128,6 +128,11 @@ class Relay:
             total += taken
         return total + taken
 
+    @property
+    def broker_out(self) -> bool:
+        """Whether the last batch found the broker out of reach; what it had taken waits in the store."""
+        return self._outages > 0
+
     def sweep(self) -> int:
         """One pass of the sweep, now; how many rows were moved or deleted."""
         return self._sweep.once()

@@ -15,7 +15,7 @@ A delivery is only a wake-up call: it may be late, doubled or wrong. What counts
 
 Killed before settle: the lease lapses and the sweep brings the job back. Killed after it: the row is ended but untold, and
 the sweep publishes it once more; that delivery is answered ``Settled(tell=True)`` and hands back what is stored, without the body.
-Two round trips: claim and settle. ``told`` is written in batches, later, by the lease keeper.
+A body that writes through ``job.transaction()`` is settled in that transaction. Two round trips: claim and settle. ``told`` is written in batches, later, by the lease keeper.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Union
 
 from celery_guard.contract.classify import FailureClass
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost
+from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, StoreError
 from celery_guard.job.decide import Next, after_failure, after_retry_asked
 from celery_guard.job.failure import describe
 from celery_guard.job.outcome import (
@@ -183,18 +183,37 @@ class Runner:
 
     def _attempt(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
         timing = delivery.contract.timing
-        job = RunningJob(granted, self._keeper, lease, timing.attempt, asked)
+        job = RunningJob(granted, self._store, self._keeper, lease, timing.attempt, asked)
         self._keeper.hold(job, lease, None if timing.attempt is None else timing.attempt + timing.grace)
         try:
             outcome = self._outcome(job, granted, body)
             settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
-            if self._store.settle(settlement):
-                return ending
+            try:
+                written = self._settle(job, settlement)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the database has something against the body's own writes
+                outcome = Failed(error)
+                settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
+                written = self._store.settle(settlement)
         finally:
+            if job.enlisted is not None:
+                job.enlisted.rollback()
             self._keeper.let_go(job)
+        if written:
+            return ending
         self._store.note(granted.id, self._superseded(delivery, granted, outcome))
         logger.warning("job %s: fence %d is not the owner any more; its outcome was refused", job.id, job.fence)
         return Stale(granted.fence)
+
+    def _settle(self, job: RunningJob, settlement: Settlement) -> bool:
+        """In one transaction with what the body wrote, where it wrote through the guard and has succeeded."""
+        if job.enlisted is None:
+            return self._store.settle(settlement)
+        if settlement.state is State.SUCCEEDED:
+            return job.enlisted.commit(settlement)
+        job.enlisted.rollback()
+        return self._store.settle(settlement)
 
     def _outcome(self, job: RunningJob, granted: Granted, body: Body) -> Outcome:
         if granted.cancel:

@@ -19,7 +19,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 
-__all__ = ["Cancelled", "Door", "Heartbeat", "Quarantined", "Renewal", "Replayed", "Store"]
+__all__ = ["Cancelled", "Door", "Heartbeat", "Quarantined", "Renewal", "Replayed", "Store", "Transaction"]
 
 
 @runtime_checkable
@@ -28,6 +28,32 @@ class Door(Protocol):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write the rows with the caller's connection. Never begins, commits, rolls back or sets a savepoint."""
+        ...
+
+
+class Transaction(Protocol):
+    """A transaction on the store's database, in which a body's own writes and its job's end commit together."""
+
+    @property
+    def session(self) -> Any:
+        """What the body writes with: an SQLAlchemy ``Session``."""
+        ...
+
+    @property
+    def door(self) -> Door:
+        """Through which the jobs that the body enqueues join in."""
+        ...
+
+    def commit(self, settlement: Settlement) -> bool:
+        """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
+
+        Raises ``StoreUnavailableError`` when it is not known whether the commit happened; nothing may be settled then, the
+        lease lapses and the row tells. What the database has against the body's own writes is raised as it is.
+        """
+        ...
+
+    def rollback(self) -> None:
+        """Undo what the body wrote. Never raises."""
         ...
 
 
@@ -132,6 +158,10 @@ class Store(Protocol):
         False: (fence, owner) does not own the row any more, and nothing was written. A lapsed lease that nobody
         claimed since still owns it (state ``pending`` or ``sent`` with reason ``lost``).
         """
+        ...
+
+    def begin(self) -> Transaction:
+        """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` where :attr:`limits` names G5."""
         ...
 
     def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:

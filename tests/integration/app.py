@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ app = Celery("tests.integration.app", broker=os.environ["APP_BROKER"], backend=o
 app.conf.update(json.loads(os.environ.get("APP_CONF", "{}")))
 app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
 guard = Guard(app, **json.loads(os.environ.get("APP_GUARD", "{}")))
+# not shared: each test imports this module anew, for an app of its own
+task = partial(app.task, shared=False)
 
 
 def mark(what: str, task: Any = None) -> None:
@@ -56,31 +59,31 @@ def await_flag(name: str, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def add(self: Any, x: Any, y: Any) -> Any:
     mark("add", self)
     return x + y
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def note(self: Any, what: Any) -> Any:
     mark(f"note {what}", self)
     return what
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def total(self: Any, values: list[Any]) -> Any:
     mark("total", self)
     return sum(values)
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def fails(self: Any, what: str = "no") -> None:
     mark("fails", self)
     raise ValueError(what)
 
 
-@app.task(base=GuardedTask, bind=True, contract=Contract(retry=Retry(max_attempts=4, base=0.05, cap=0.2)))
+@task(base=GuardedTask, bind=True, contract=Contract(retry=Retry(max_attempts=4, base=0.05, cap=0.2)))
 def flaky(self: Any, failures: int) -> str:
     mark("flaky", self)
     if self.job.attempt <= failures:
@@ -88,7 +91,7 @@ def flaky(self: Any, failures: int) -> str:
     return f"after {self.job.attempt}"
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def die_once(self: Any, tag: str) -> str:
     mark("die_once", self)
     if flag(f"died-{tag}"):
@@ -96,13 +99,13 @@ def die_once(self: Any, tag: str) -> str:
     return tag
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def die_always(self: Any) -> None:
     mark("die_always", self)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.task(base=GuardedTask, bind=True)
+@task(base=GuardedTask, bind=True)
 def wait_for(self: Any, name: str) -> str:
     """Runs until the test raises a flag; stops at once when it is told to."""
     mark("wait_for", self)
@@ -116,19 +119,19 @@ def wait_for(self: Any, name: str) -> str:
     return name
 
 
-@app.task(base=GuardedTask, bind=True, contract=Contract(key="order", owner="payments"))
+@task(base=GuardedTask, bind=True, contract=Contract(key="order", owner="payments"))
 def charge(self: Any, order: int, amount: int = 1) -> str:
     mark(f"charge {order}", self)
     return f"charged {order}"
 
 
-@app.task(base=GuardedTask, bind=True, contract=Contract(timing=Timing(attempt=1, grace=0.5)))
+@task(base=GuardedTask, bind=True, contract=Contract(timing=Timing(attempt=1, grace=0.5)))
 def hangs(self: Any) -> None:
     mark("hangs", self)
     time.sleep(60)
 
 
-@app.task
+@task()
 def plain(what: str) -> str:
     mark(f"plain {what}")
     return what

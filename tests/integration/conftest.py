@@ -12,7 +12,7 @@ import pytest
 from celery_guard.store import open_store
 from celery_guard.testing.databases import empty
 
-from .fleet import Fleet, dumped_on_failure
+from .fleet import Fleet
 
 _numbers = itertools.count()
 
@@ -41,13 +41,14 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         with_tables.close()
         empty(store_url)
         broker_url, broker_conf = _broker(broker, folder, request)
-        backend_url = f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
+        backend_url = (
+            f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
+        )
         fleet = Fleet(folder, broker_url, store_url, backend_url, **{**broker_conf, **conf})
         made.append(fleet)
         return fleet
 
-    with dumped_on_failure(made):
-        yield make
+    yield make
     for fleet in made:
         fleet.close()
 
@@ -71,4 +72,3 @@ def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[st
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-

@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,21 +177,12 @@ class Fleet:
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
+            # shown by pytest where the test failed
+            print(f"--- {worker.log.name}\n{worker.output()[-6000:]}")
         if self._app is not None:
             self._app.guard.store.close()
             self._app.app.close()
             sys.modules.pop("tests.integration.app", None)
-
-
-@contextmanager
-def dumped_on_failure(fleets: list[Fleet]) -> Iterator[None]:
-    """Show the workers' logs when the test fails."""
-    try:
-        yield
-    except BaseException:
-        for worker in [worker for fleet in fleets for worker in fleet._workers]:
-            print(f"--- {worker.log.name}\n{worker.output()[-6000:]}")
-        raise
 
 
 def in_thread(function: Callable[[], Any]) -> threading.Thread:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import signature, states
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
 from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
@@ -59,7 +60,8 @@ def perform(runtime: Runtime, task: Any, inner: Callable[[], Any]) -> Any:
     request = task.request
     contract = runtime.contract_of(task)
     assert contract is not None
-    waits = bool(request.chord) or not request.ignore_result
+    keeps_results = not isinstance(task.backend, DisabledBackend)
+    waits = bool(request.chord) or (keeps_results and not request.ignore_result)
     delivery = Delivery(
         id=request.id,
         task=task.name,
@@ -210,6 +212,8 @@ class _Made:
                 request.guard_tells = fence
                 return self._value
             case Again(next=next, error=error):
+                if next.reason is Reason.INTERRUPTED and error is not None:
+                    raise error
                 if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
                     raise Ignore("replaced")
                 raise Retry(exc=_exception(error), when=next.delay.total_seconds())

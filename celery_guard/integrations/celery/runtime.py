@@ -7,9 +7,7 @@ none. Making it opens nothing and reads no configuration, so it is safe at impor
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
-import secrets
 import socket
 from collections.abc import Mapping
 from functools import cached_property
@@ -43,7 +41,6 @@ class Runtime:
         self._arguments = dict(arguments)
         self._contracts: dict[str, Effective] = {}
         self._signatures: dict[str, inspect.Signature | None] = {}
-        self._claims = itertools.count()
         self._me: tuple[int, str] = (0, "")
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
@@ -75,11 +72,11 @@ class Runtime:
         return Runner(self.store, self.keeper, self.settings, self.owner)
 
     def owner(self) -> str:
-        """A token for one claim: readable for people, never used twice."""
+        """This process, readable for people; the store adds what tells one claim from the next."""
         pid = os.getpid()
         if self._me[0] != pid:
-            self._me = pid, f"{socket.gethostname()[:60]}:{pid}:{secrets.token_hex(4)}"
-        return f"{self._me[1]}:{next(self._claims)}"
+            self._me = pid, f"{socket.gethostname()[:60]}:{pid}"
+        return self._me[1]
 
     def contract_of(self, task: Any) -> Effective | None:
         """What holds for a task; None where it has no guard. Raises ``ContractError``."""

@@ -85,7 +85,7 @@ class Sender:
         """
         task = options.get("task_type") or self._app._tasks.get(name)
         contract = self._runtime.contract_of(task)
-        gather, door = collector(), _door.get()
+        gather, door = collector(), _open_door()
         if contract is None and gather is None and door is None:
             return self._plain(
                 name, args, kwargs, countdown=countdown, eta=eta, task_id=task_id, producer=producer,
@@ -106,7 +106,7 @@ class Sender:
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        answers = enqueue(_door.get() or self._runtime.store, gathered.jobs)
+        answers = enqueue(_open_door() or self._runtime.store, gathered.jobs)
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
@@ -208,6 +208,16 @@ class Sender:
                     path,
                 )
         return PayloadError(f"{name}: the message cannot be encoded as {serializer}: {error}.", "")
+
+
+def _open_door() -> Door | None:
+    """The transaction that ``using`` has opened, or else the one in which the running body writes."""
+    door = _door.get()
+    if door is None:
+        job = running_job.get()
+        if job is not None and job.enlisted is not None:
+            door = job.enlisted.door
+    return door
 
 
 def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:

@@ -32,6 +32,7 @@ __all__ = ["Database"]
 
 T = TypeVar("T")
 
+#: The execution option of an engine that says how its transactions begin.
 _BEGIN = "guard_begin"
 
 
@@ -42,51 +43,62 @@ class Database:
         self.url = make_url(url)
         self.traits = traits_of(self.url.get_backend_name())
         self.patience = patience
-        self._engine = self._make_engine(pool_size, pool_timeout)
-        self._writer = self._engine.execution_options(**{_BEGIN: True})
+        self._pool = {"pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
+        # Transactions are ended where they are begun; a ROLLBACK for each return would be a round trip.
+        self._engine = self._make_engine(pool_reset_on_return=None)
+        self._writer = self._engine.execution_options(**{_BEGIN: self.traits.begin})
+        self._bodies: Engine | None = None
         self.texts = Texts(self._engine.dialect)
         self._pid = os.getpid()
         # Kept, so that they are never collected: closing them here would end the parent's sessions.
         self._inherited: list[object] = []
+        self._forgets: list[Callable[[], None]] = []
 
-    def _make_engine(self, pool_size: int, pool_timeout: float) -> Engine:
-        options: dict[str, Any] = {"pool_size": pool_size, **self.traits.engine_options(self.url)}
-        engine = create_engine(
-            self.url,
-            isolation_level="AUTOCOMMIT",
-            max_overflow=0,
-            pool_timeout=pool_timeout,
-            # Transactions are ended where they are begun; a ROLLBACK for each return would be a round trip.
-            pool_reset_on_return=None,
-            **options,
-        )
+    def _make_engine(self, **options: Any) -> Engine:
+        own = {**self._pool, **options, **self.traits.engine_options(self.url)}
+        engine = create_engine(self.url, isolation_level="AUTOCOMMIT", **own)
         event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection))
-        event.listen(engine, "begin", self._begin)
+        event.listen(engine, "begin", _begin)
         return engine
 
-    def _begin(self, connection: Connection) -> None:
-        if connection.get_execution_options().get(_BEGIN):
-            connection.exec_driver_sql(self.traits.begin)
+    @property
+    def bodies(self) -> Engine:
+        """An engine for the transactions of bodies, which may be long: with a pool of its own, so that claims, renewals
+        and settles never wait for one of them."""
+        self.here()
+        if self._bodies is None:
+            self._bodies = self._make_engine().execution_options(**{_BEGIN: self.traits.begin_body})
+        return self._bodies
 
     @property
     def engine(self) -> Engine:
         """The engine of this process; never used for anything that belongs to the caller."""
-        self._leave_the_parent_its_own()
+        self.here()
         return self._engine
 
-    def _leave_the_parent_its_own(self) -> None:
+    def here(self) -> None:
+        """Leave what another process has opened, if this is not the process of the last call."""
         if os.getpid() != self._pid:
             self.forget()
 
+    def on_forget(self, forget: Callable[[], None]) -> None:
+        """Have something else forgotten together with the connections."""
+        self._forgets.append(forget)
+
     def forget(self) -> None:
         """Leave every open connection to the process that made it."""
-        self._inherited.append(self._engine.pool)
-        self._engine.dispose(close=False)
         self._pid = os.getpid()
+        for engine in filter(None, (self._engine, self._bodies)):
+            self._inherited.append(engine.pool)
+            engine.dispose(close=False)
+        for forget in self._forgets:
+            forget()
 
     def close(self) -> None:
-        """Close the connections of this process."""
-        self.engine.dispose()
+        """Close the connections of this process that nobody works on."""
+        self.here()
+        for engine in filter(None, (self._engine, self._bodies)):
+            engine.dispose()
 
     def quick(self, work: Callable[[Link, bool], T]) -> T:
         """Run statements that are each a transaction."""
@@ -100,7 +112,7 @@ class Database:
         """Run statements in one transaction on a connection of SQLAlchemy's."""
 
         def once(again: bool) -> T:
-            self._leave_the_parent_its_own()
+            self.here()
             with self._writer.begin() as connection:
                 return work(connection, again)
 
@@ -162,3 +174,10 @@ class Database:
         else:
             # An interruption may have struck between a question and its answer.
             connection.invalidate()
+
+
+def _begin(connection: Connection) -> None:
+    """Connections are in autocommit until a transaction is begun by name."""
+    words = connection.get_execution_options().get(_BEGIN)
+    if words is not None:
+        connection.exec_driver_sql(words)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import literal_column
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, RowMapping
 
 from celery_guard.job.row import Job, Payload
 from celery_guard.job.state import Reason, State
@@ -18,7 +17,18 @@ from .statements.accept import try_key
 from .statements.run import failed
 from .tables import job
 
-__all__ = ["cancel", "counts", "heartbeats", "job_of", "jobs", "message", "quarantine", "quarantined", "replay"]
+__all__ = [
+    "cancel",
+    "counts",
+    "heartbeats",
+    "job_of",
+    "jobs",
+    "message",
+    "payload_of",
+    "quarantine",
+    "quarantined",
+    "replay",
+]
 
 
 def job_of(connection: Connection, id: str) -> Job | None:
@@ -40,9 +50,9 @@ def jobs(
     return [rows.job(row) for row in connection.execute(statements.jobs(states, filters, limit, after, tie)).mappings()]
 
 
-def message(connection: Connection, id: str, generation: int | None) -> Payload | None:
+def payload_of(connection: Connection, id: str, generation: int | None) -> Payload | None:
     """The stored message of a job."""
-    for body, headers, delivery in connection.execute(statements.message(id, generation)):
+    for body, headers, delivery in connection.execute(statements.payload_of(id, generation)):
         return Payload(bytes(body), headers, delivery)
     return None
 
@@ -103,11 +113,17 @@ def quarantined(connection: Connection, limit: int) -> list[Quarantined]:
     return [_quarantined(row) for row in connection.execute(statements.quarantined(limit)).mappings()]
 
 
-def _quarantined(row: Mapping[str, Any]) -> Quarantined:
+def message(connection: Connection, number: int) -> Quarantined | None:
+    """One message in quarantine, with its body."""
+    row = connection.execute(statements.quarantined_message(number)).mappings().one_or_none()
+    return None if row is None else _quarantined(row, bytes(row["body"]))
+
+
+def _quarantined(row: RowMapping, body: bytes = b"") -> Quarantined:
     received = rows.instant(row["received"])
     assert received is not None
     words = ("queue", "content_type", "content_encoding", "reason", "size", "headers")
-    return Quarantined(id=row["number"], received=received, **{word: row[word] for word in words})
+    return Quarantined(id=row["number"], received=received, body=body, **{word: row[word] for word in words})
 
 
 def heartbeats(connection: Connection) -> list[Heartbeat]:
@@ -116,7 +132,7 @@ def heartbeats(connection: Connection) -> list[Heartbeat]:
     return [_heartbeat(row) for row in found]
 
 
-def _heartbeat(row: Mapping[str, Any]) -> Heartbeat:
+def _heartbeat(row: RowMapping) -> Heartbeat:
     beat, until = rows.instant(row["beat"]), rows.instant(row["until"])
     assert beat is not None
     assert until is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
+
+from sqlalchemy.engine import RowMapping
 
 from celery_guard.job.instant import Instant, instant_to_datetime
 from celery_guard.job.row import Attempt, Job, Outgoing, Payload, StoredFailure
@@ -14,8 +15,6 @@ from celery_guard.job.verdict import Granted
 from .statement import Row
 
 __all__ = ["attempt", "duration", "granted", "instant", "job", "outgoing", "reason", "stored_failure"]
-
-Named = Mapping[str, Any]
 
 
 def duration(microseconds: int) -> timedelta:
@@ -76,7 +75,7 @@ def stored_failure(row: Row) -> StoredFailure:
     )
 
 
-def outgoing(row: Named) -> Outgoing:
+def outgoing(row: RowMapping) -> Outgoing:
     """A row that a relay has taken."""
     return Outgoing(
         id=row["id"],
@@ -93,10 +92,11 @@ def outgoing(row: Named) -> Outgoing:
         tenant=row["tenant"],
         expired=bool(row["expired"]),
         holder=row["holder"],
+        fence=row["fence"],
     )
 
 
-def attempt(row: Named) -> Attempt:
+def attempt(row: RowMapping) -> Attempt:
     """A running or sent row that the sweep has to decide about."""
     now, deadline = row["now"], row["deadline"]
     state = State(row["state"])
@@ -128,8 +128,10 @@ _AS_IT_IS = (
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
 
 
-def job(row: Named, failures: tuple[StoredFailure, ...] = ()) -> Job:
+def job(row: RowMapping, failures: tuple[StoredFailure, ...] = ()) -> Job:
     """A job as people read it."""
+    same: dict[str, Any] = {name: row[name] for name in _AS_IT_IS}
+    instants: dict[str, Any] = {name: instant(row[name]) for name in _INSTANTS}
     return Job(
         kind=Kind(row["kind"]),
         state=State(row["state"]),
@@ -139,6 +141,6 @@ def job(row: Named, failures: tuple[StoredFailure, ...] = ()) -> Job:
         cancel=bool(row["cancel"]),
         told=bool(row["told"]),
         failures=failures,
-        **{name: row[name] for name in _AS_IT_IS},
-        **{name: instant(row[name]) for name in _INSTANTS},
+        **same,
+        **instants,
     )

@@ -9,20 +9,24 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
+from sqlalchemy.engine import Connection
+
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, HOLDS_KEY, Reason, State
 from celery_guard.job.verdict import Busy, Claimed, Conflict, Leased, Missing, NotDue, Settled
+from celery_guard.store.protocol import Renewal
 
 from . import rows
 from .accept import accept
+from .dialects import Traits
 from .statement import Link, Row
 from .statements import run as statements
 from .statements.run import Beside, Compare, Fate
 from .transient import Contended
 
-__all__ = ["Move", "claim", "note", "outcome", "owner_of_this_claim", "settle", "stands_alone"]
+__all__ = ["Move", "claim", "note", "outcome", "owner_of_this_claim", "renew", "settle", "stands_alone"]
 
 #: How long what could not be accepted is kept for a person to see.
 _KEEP_REFUSED = timedelta(days=90)
@@ -55,10 +59,23 @@ def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
     if state not in ENDED:
         return NotDue(id, reason)
     if told or relay is None or not link.changed(statements.speak, values):
-        return Settled(id, state, reason, tell=False)
+        return Settled(id, state, reason, tell=False, fence=row[0])
     found = outcome(link, id)
     _, result, failure = found or (state, None, None)
-    return Settled(id, state, reason, True, result, failure)
+    return Settled(id, state, reason, True, result, failure, fence=row[0])
+
+
+def renew(
+    connection: Connection, leases: list[tuple[str, int, str]], lease: timedelta, traits: Traits
+) -> list[Renewal]:
+    """Start the leases anew; those that are still their owners'."""
+    write = statements.renew(leases, microseconds(lease))
+    if traits.returning:
+        kept = connection.execute(write.returning(*statements.RENEWED))
+    else:
+        connection.execute(write)
+        kept = connection.execute(statements.renewed(leases))
+    return [Renewal(id, fence, bool(cancel)) for id, fence, cancel in kept]
 
 
 def outcome(link: Link, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
@@ -193,7 +210,9 @@ def _refuse(link: Link, new: NewJob, holder: str) -> None:
         worker="",
     )
     accept(link, [replace(new, key=None)], notify=False)
-    dead = Settlement(new.id, 0, "", State.DEAD, Reason.FAILED, keep=_KEEP_REFUSED, failure=failure)
+    dead = Settlement(
+        new.id, 0, "", State.DEAD, Reason.FAILED, tell_within=timedelta(0), keep=_KEEP_REFUSED, failure=failure
+    )
     settle(link, dead, Compare.NEW)
 
 

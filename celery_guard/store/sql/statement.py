@@ -17,7 +17,7 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from .dialects import Traits, traits_of
 
-__all__ = ["ConnectionLink", "CursorLink", "Link", "Row", "Statement", "Texts"]
+__all__ = ["ConnectionLink", "Cursor", "CursorLink", "Link", "Row", "Statement", "Texts"]
 
 Row = Sequence[Any]
 Statement = Callable[..., ClauseElement]
@@ -50,13 +50,13 @@ class Texts:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.traits = traits_of(dialect.name)
-        self._texts: dict[tuple[Any, ...], Text] = {}
+        self._texts: dict[tuple[Statement, tuple[Any, ...]], Text] = {}
 
-    def __getitem__(self, shape: tuple[Any, ...]) -> Text:
-        """The text of a statement; ``shape`` is its function and the arguments of it."""
-        text = self._texts.get(shape)
+    def of(self, statement: Statement, *shape: Any) -> Text:
+        """The text of a statement; ``shape`` are the arguments of its function."""
+        text = self._texts.get((statement, shape))
         if text is None:
-            text = self._texts[shape] = Text(shape[0](*shape[1:]), self.dialect)
+            text = self._texts[statement, shape] = Text(statement(*shape), self.dialect)
         return text
 
 
@@ -106,12 +106,12 @@ class CursorLink(Link):
         self._cursor = cursor
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
-        text = self.texts[(statement, *shape)]
+        text = self.texts.of(statement, *shape)
         self._cursor.execute(text.sql, text.parameters(values))
         return self._cursor.fetchall()
 
     def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
-        text = self.texts[(statement, *shape)]
+        text = self.texts.of(statement, *shape)
         self._cursor.execute(text.sql, text.parameters(values))
         return self._cursor.rowcount
 
@@ -124,9 +124,9 @@ class ConnectionLink(Link):
         self._connection = connection
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
-        text = self.texts[(statement, *shape)]
+        text = self.texts.of(statement, *shape)
         return self._connection.exec_driver_sql(text.sql, text.parameters(values)).fetchall()
 
     def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
-        text = self.texts[(statement, *shape)]
+        text = self.texts.of(statement, *shape)
         return self._connection.exec_driver_sql(text.sql, text.parameters(values)).rowcount

@@ -20,6 +20,8 @@ class Traits:
     name: str
     #: Begins a transaction that writes.
     begin: str
+    #: Begins a transaction of a body's, which reads and writes what it likes.
+    begin_body: str
     #: Several tables are written by one statement, so that a round trip is a transaction.
     one_statement: bool
     #: ``UPDATE`` answers with the rows it changed.
@@ -30,9 +32,11 @@ class Traits:
     greet: Callable[[Any], None]
     #: Whether a driver's error says that a unique value exists already.
     is_duplicate: Callable[[BaseException], bool]
+    #: Whether the server does not know a clause that was tried.
+    is_syntax_error: Callable[[BaseException], bool]
     #: Arguments for ``create_engine``.
     engine_options: Callable[[URL], dict[str, Any]]
-    #: What this database cannot keep, by guarantee.
+    #: What this database does less well than the others, in words, by guarantee where one is touched.
     limits: Mapping[str, str] = field(default_factory=dict)
 
 

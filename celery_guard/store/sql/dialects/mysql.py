@@ -14,6 +14,7 @@ from . import Traits
 __all__ = ["TRAITS"]
 
 _DUPLICATE_ENTRY = 1062
+_SYNTAX_ERRORS = (1064, 1149)
 
 #: How long a statement of the store's own waits for a row before it is a transient error, in seconds.
 _LOCK_WAIT = 3
@@ -31,8 +32,18 @@ def _greet(connection: Any) -> None:
         cursor.close()
 
 
+def _number(error: BaseException) -> object:
+    """The server's number of an error, wrapped by SQLAlchemy or not."""
+    found = getattr(error, "orig", None) or error
+    return found.args[0] if found.args else None
+
+
 def _is_duplicate(error: BaseException) -> bool:
-    return bool(error.args) and error.args[0] == _DUPLICATE_ENTRY
+    return _number(error) == _DUPLICATE_ENTRY
+
+
+def _is_syntax_error(error: BaseException) -> bool:
+    return _number(error) in _SYNTAX_ERRORS
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
@@ -43,14 +54,16 @@ def _engine_options(url: URL) -> dict[str, Any]:
 TRAITS = Traits(
     name="mysql",
     begin="START TRANSACTION",
+    begin_body="START TRANSACTION",
     one_statement=False,
     returning=False,
     skip_locked=None,
     greet=_greet,
     is_duplicate=_is_duplicate,
+    is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
     limits={
-        "G4": "A key that an open transaction is taking is not answered at once: the second caller waits for that "
+        "KeyBusy": "A key that an open transaction is taking is not answered at once: the second caller waits for that "
         "transaction, at most for the server's innodb_lock_wait_timeout.",
     },
 )

@@ -19,6 +19,10 @@ def _is_duplicate(error: BaseException) -> bool:
     return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) == "23505"
 
 
+def _is_syntax_error(error: BaseException) -> bool:
+    return False
+
+
 def _engine_options(url: URL) -> dict[str, Any]:
     # Prepared statements belong to a session, and a transaction pooler hands sessions around.
     return {"connect_args": {"prepare_threshold": None}} if url.get_driver_name() == "psycopg" else {}
@@ -27,10 +31,12 @@ def _engine_options(url: URL) -> dict[str, Any]:
 TRAITS = Traits(
     name="postgresql",
     begin="BEGIN ISOLATION LEVEL READ COMMITTED",
+    begin_body="BEGIN ISOLATION LEVEL READ COMMITTED",
     one_statement=True,
     returning=True,
     skip_locked=True,
     greet=_greet,
     is_duplicate=_is_duplicate,
+    is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
 )

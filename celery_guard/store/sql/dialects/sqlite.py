@@ -30,6 +30,10 @@ def _is_duplicate(error: BaseException) -> bool:
     return "UNIQUE constraint failed" in str(error)
 
 
+def _is_syntax_error(error: BaseException) -> bool:
+    return "syntax error" in str(error)
+
+
 def _engine_options(url: URL) -> dict[str, Any]:
     options: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT, "check_same_thread": False}}
     if url.database in (None, "", ":memory:"):
@@ -41,16 +45,18 @@ def _engine_options(url: URL) -> dict[str, Any]:
 TRAITS = Traits(
     name="sqlite",
     begin="BEGIN IMMEDIATE",
+    begin_body="BEGIN",
     one_statement=False,
     returning=True,
     skip_locked=False,
     greet=_greet,
     is_duplicate=_is_duplicate,
+    is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
     limits={
         "writers": "One writer at a time: while a transaction of the caller's that has written is open, the store's own "
         "writes wait, and fail as unavailable when it stays open for long.",
-        "G4": "A key that an open transaction is taking is not answered at once: the second caller waits for the writer, "
+        "KeyBusy": "A key that an open transaction is taking is not answered at once: the second caller waits for the writer, "
         "and gets SQLite's 'database is locked' when that takes too long.",
     },
 )

@@ -13,8 +13,7 @@ from sqlalchemy import BigInteger, ColumnElement, String, bindparam, literal_col
 from sqlalchemy.types import TypeEngine
 
 from celery_guard.job.state import ENDED, Kind, Reason, State
-
-from ..tables import job
+from celery_guard.store.sql.tables import job
 
 __all__ = ["ended", "fixed", "given", "number", "one_of"]
 

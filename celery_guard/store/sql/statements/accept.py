@@ -6,6 +6,7 @@ seen without its message, even on a connection in autocommit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -16,22 +17,24 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    false,
     func,
     insert,
     literal_column,
     null,
     select,
+    text,
     true,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.sql.dml import Delete, Insert, Update
-from sqlalchemy.sql.selectable import Select
+from sqlalchemy.sql.selectable import CTE, Select
 
 from celery_guard.job.state import Reason, State
+from celery_guard.store.sql.clock import moment
+from celery_guard.store.sql.tables import job, payload, store
 
-from ..clock import moment
-from ..tables import job, payload, store
 from . import fixed, given, number
 
 __all__ = [
@@ -39,9 +42,11 @@ __all__ = [
     "accept",
     "accept_job",
     "accept_payload",
+    "call",
     "carry_on",
     "carry_on_payload",
     "find",
+    "has_store",
     "identity",
     "replace_payload",
     "try_key",
@@ -89,35 +94,44 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
         A: takes the lock, inserts                                     commits
         B:                            the lock is taken: not free                 finds A's row: a duplicate
     """
+    called = func.pg_notify(CHANNEL, "") if notify else null()
     row = _new_job()
     new = select(*row.values())
-    if keyed:
-        holder = select(job.c.id, job.c.fingerprint, job.c.state).where(job.c.held_key == given("held_key")).cte("holder")
-        turn = select(
-            case((exists(select(holder.c.id)), literal_column("false")), else_=_try_lock()).label("free")
-        ).cte("turn")
-        new = new.select_from(turn).where(turn.c.free)
+    if not keyed:
+        accepted, letter = _both(row, new)
+        return select(accepted.c.id, null(), null(), null(), true(), called).add_cte(letter)
+    holder = select(job.c.id, job.c.fingerprint, job.c.state).where(job.c.held_key == given("held_key")).cte("holder")
+    turn = select(case((exists(select(holder.c.id)), false()), else_=_try_lock()).label("free")).cte("turn")
+    accepted, letter = _both(row, new.select_from(turn).where(turn.c.free))
+    call = select(called).select_from(accepted).scalar_subquery()
+    return (
+        select(accepted.c.id, holder.c.id, holder.c.fingerprint, holder.c.state, turn.c.free, call)
+        .select_from(turn.outerjoin(accepted, true()).outerjoin(holder, true()))
+        .add_cte(letter)
+    )
+
+
+def _both(row: Mapping[str, Any], new: Select[Any]) -> tuple[CTE, CTE]:
+    """A job, where its id and its key are free, and its message, where there is the job."""
     accepted = upsert(job).from_select(list(row), new).on_conflict_do_nothing().returning(job.c.id).cte("accepted")
     message = _message()
-    # A message without a job is what is left of a job that somebody deleted by hand.
     letter = upsert(payload).from_select(
         ["job", "generation", *message], select(accepted.c.id, literal_column("0"), *message.values())
     )
+    # A message without a job is what is left of a job that somebody deleted by hand.
     letter = letter.on_conflict_do_update(
         index_elements=["job", "generation"], set_={name: letter.excluded[name] for name in message}
     )
-    called = select(func.pg_notify(CHANNEL, "")).select_from(accepted).scalar_subquery() if notify else null()
-    if not keyed:
-        answer = select(accepted.c.id, null(), null(), null(), true(), called)
-    else:
-        answer = select(
-            accepted.c.id, holder.c.id, holder.c.fingerprint, holder.c.state, turn.c.free, called
-        ).select_from(turn.outerjoin(accepted, true()).outerjoin(holder, true()))
-    return answer.add_cte(letter.cte("letter"))
+    return accepted, letter.cte("letter")
 
 
 def _try_lock() -> ColumnElement[bool]:
     return func.pg_try_advisory_xact_lock(func.hashtextextended(given("held_key"), literal_column("0")))
+
+
+def call() -> Select[Any]:
+    """PostgreSQL: say that there may be work."""
+    return select(func.pg_notify(CHANNEL, ""))
 
 
 def try_key() -> Select[Any]:
@@ -190,6 +204,20 @@ def _insert_payload(generation: ColumnElement[int]) -> Insert:
     return insert(payload).from_select(
         ["job", "generation", *message], select(given("id"), generation, *message.values()), include_defaults=False
     )
+
+
+def has_store(dialect: str) -> Select[Any]:
+    """Whether this database has a store's tables at all; asks the catalogue, so that no transaction is spoilt."""
+    if dialect == "postgresql":
+        return select(func.to_regclass(store.name).is_not(None))
+    if dialect == "sqlite":
+        return _counted("sqlite_master", literal_column("name") == store.name)
+    here = literal_column("table_schema") == func.database()
+    return _counted("information_schema.tables", here, literal_column("table_name") == store.name)
+
+
+def _counted(catalogue: str, *conditions: ColumnElement[bool]) -> Select[Any]:
+    return select(func.count()).select_from(text(catalogue)).where(*conditions)
 
 
 def identity() -> Select[Any]:

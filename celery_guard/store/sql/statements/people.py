@@ -10,9 +10,9 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Kind, Reason, State
+from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.tables import heartbeat, job, payload, quarantine, result
 
-from ..clock import moment, reading
-from ..tables import heartbeat, job, payload, quarantine, result
 from . import fixed, one_of
 
 __all__ = [
@@ -25,8 +25,9 @@ __all__ = [
     "job_row",
     "jobs",
     "keep_slot",
-    "message",
+    "payload_of",
     "quarantined",
+    "quarantined_message",
     "release_slot",
     "replay",
     "slot_taken",
@@ -58,11 +59,13 @@ def jobs(
         found = found.where(job.c[name] == value)
     if after is not None:
         last = select(job.c.created.label("created"), tie.label("tie")).where(job.c.id == after).subquery("last")
-        found = found.join(last, or_(job.c.created < last.c.created, and_(job.c.created == last.c.created, tie < last.c.tie)))
+        found = found.join(
+            last, or_(job.c.created < last.c.created, and_(job.c.created == last.c.created, tie < last.c.tie))
+        )
     return found
 
 
-def message(id: str, generation: int | None) -> Select[Any]:
+def payload_of(id: str, generation: int | None) -> Select[Any]:
     """The message of a job; the latest by default."""
     found = select(payload.c.body, payload.c.headers, payload.c.delivery).where(payload.c.job == id)
     if generation is None:
@@ -102,11 +105,7 @@ def cancel_waiting(id: str) -> Update:
 
 def stop_running(id: str) -> Update:
     """Ask a job that runs, or whose outcome is unknown, to stop."""
-    return (
-        update(job)
-        .where(job.c.id == id, one_of((State.RUNNING, State.UNKNOWN)))
-        .values(cancel=literal_column("1"))
-    )
+    return update(job).where(job.c.id == id, one_of((State.RUNNING, State.UNKNOWN))).values(cancel=literal_column("1"))
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------
@@ -156,9 +155,7 @@ def taken_in(token: str) -> Select[Any]:
 
 def take_in(token: str, queue: str, body: bytes, **words: str) -> Insert:
     """Keep a message as it was."""
-    return insert(quarantine).values(
-        token=token, received=moment(), queue=queue, body=body, size=len(body), **words
-    )
+    return insert(quarantine).values(token=token, received=moment(), queue=queue, body=body, size=len(body), **words)
 
 
 def quarantined(limit: int) -> Select[Any]:
@@ -168,6 +165,11 @@ def quarantined(limit: int) -> Select[Any]:
         .order_by(quarantine.c.number.desc())
         .limit(limit)
     )
+
+
+def quarantined_message(number: int) -> Select[Any]:
+    """One message in quarantine, with its body."""
+    return select(quarantine).where(quarantine.c.number == number)
 
 
 # -- who is alive -----------------------------------------------------------------------------------------------------

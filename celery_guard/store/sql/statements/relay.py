@@ -14,9 +14,9 @@ from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import ENDED, Kind, State
+from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.tables import job, payload
 
-from ..clock import moment, reading
-from ..tables import job, payload
 from . import ended, fixed, one_of
 
 __all__ = [
@@ -75,7 +75,7 @@ def taken(token: str, ids: Collection[str]) -> Select[Any]:
     return (
         select(
             job.c.id, job.c.task, job.c.queue, job.c.kind, job.c.state, job.c.reason, job.c.generation, job.c.retries,
-            job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, expired.label("expired"),
+            job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, job.c.fence, expired.label("expired"),
             payload.c.body, payload.c.headers, payload.c.delivery,
         )
         .join_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
@@ -170,7 +170,10 @@ def next_due() -> Select[Any]:
     return select(
         moment(),
         *(
-            select(func.min(job.c.due)).where(one_of([state]), job.c.due.is_not(None)).scalar_subquery().label(state.value)
+            select(func.min(job.c.due))
+            .where(one_of([state]), job.c.due.is_not(None))
+            .scalar_subquery()
+            .label(state.value)
             for state in looks
         ),
     )

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 from sqlalchemy import (
-
     ColumnElement,
     FromClause,
     Integer,
@@ -31,12 +30,13 @@ from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Reason, State
+from celery_guard.store.sql.clock import moment
+from celery_guard.store.sql.tables import failure, job, payload, result
 
-from ..clock import moment
-from ..tables import failure, job, payload, result
 from . import ended, fixed, given, number, one_of
 
 __all__ = [
+    "RENEWED",
     "Beside",
     "Compare",
     "Fate",
@@ -112,9 +112,7 @@ def speak() -> Update:
 
 
 def _owned(leases: list[tuple[str, int, str]]) -> ColumnElement[bool]:
-    return and_(
-        job.c.state == fixed(State.RUNNING), tuple_(job.c.id, job.c.fence, job.c.owner).in_(leases)
-    )
+    return and_(job.c.state == fixed(State.RUNNING), tuple_(job.c.id, job.c.fence, job.c.owner).in_(leases))
 
 
 def renew(leases: list[tuple[str, int, str]], lease: int) -> Update:
@@ -122,9 +120,13 @@ def renew(leases: list[tuple[str, int, str]], lease: int) -> Update:
     return update(job).where(_owned(leases)).values(due=moment() + lease)
 
 
+#: What is answered of a lease that was renewed.
+RENEWED = (job.c.id, job.c.fence, job.c.cancel)
+
+
 def renewed(leases: list[tuple[str, int, str]]) -> Select[Any]:
-    """The leases that are still their owners', read in the transaction that renewed them."""
-    return select(job.c.id, job.c.fence, job.c.cancel).where(_owned(leases))
+    """The leases that are still their owners', where a renewal cannot answer that itself."""
+    return select(*RENEWED).where(_owned(leases))
 
 
 # -- settle -----------------------------------------------------------------------------------------------------------
@@ -212,11 +214,7 @@ def move_returning(fate: Fate, compare: Compare) -> Update:
 
 def move_at_once(fate: Fate, compare: Compare, *besides: Beside) -> Select[Any]:
     """PostgreSQL: the move and all that is written beside it, in one statement."""
-    moved = (
-        move(fate, compare)
-        .returning(job.c.id, job.c.generation, job.c.attempts, job.c.followers)
-        .cte("moved")
-    )
+    moved = move(fate, compare).returning(job.c.id, job.c.generation, job.c.attempts, job.c.followers).cte("moved")
     answer: Select[Any] = select(moved.c.followers)
     for what in besides:
         answer = answer.add_cte(_beside(what, moved).cte(what.value))

@@ -10,9 +10,9 @@ from sqlalchemy.sql.dml import Delete, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import State
+from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, result, step
 
-from ..clock import moment, reading
-from ..tables import checkpoint, failure, heartbeat, job, payload, result, step
 from . import fixed
 
 __all__ = ["BELONGINGS", "defer", "forget", "forget_silent", "over", "overdue"]

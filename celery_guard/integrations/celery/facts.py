@@ -1,0 +1,153 @@
+"""Reading an app for the checks: its settings and tasks, as a worker with a given pool would have them.
+
+Nothing is connected to: the broker's and the backend's classes are asked, not the servers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from celery import Celery
+from celery.app import backends
+from celery.backends.base import BaseKeyValueStoreBackend
+from celery.exceptions import ImproperlyConfigured
+
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
+from celery_guard.contract.unsafe import findings
+from celery_guard.errors import ContractError
+
+from .runtime import Runtime, runtime_of
+
+__all__ = ["log_findings", "pool_named", "read_facts"]
+
+logger = logging.getLogger("celery_guard.check")
+
+_LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.ERROR: logging.ERROR}
+
+_POOLS = {"processes": "prefork", "thread": "threads"}
+
+_SERIALIZERS = (
+    "accept_content", "result_accept_content", "task_serializer", "result_serializer", "event_serializer",
+)  # fmt: skip
+
+
+def read_facts(app: Celery, pool: Any = None) -> AppFacts:
+    """The facts about an app whose tasks are loaded; ``pool`` as for :func:`pool_named`, by default the configured one.
+
+    Raises:
+        NotGuardedError: the app has no guard.
+        SettingError: its settings make no sense.
+    """
+    runtime = runtime_of(app)
+    conf = app.conf
+    backend = app.backend_cls or conf.result_backend
+    broker, visible = _broker(app)
+    return AppFacts(
+        tasks=tuple(
+            _task(runtime, task) for name, task in sorted(app.tasks.items()) if not name.startswith("celery_guard.")
+        ),
+        pool=pool_named(pool or conf.worker_pool),
+        broker=broker,
+        visibility_timeout=visible,
+        serializers={name: _names(conf.get(name)) for name in _SERIALIZERS},
+        always_eager=bool(conf.task_always_eager),
+        result_backend=_scheme(backend),
+        counts_chords_by_increment=_increments(app, backend),
+        store=runtime.settings.shown_store,
+        limits={name: str(text) for name, text in runtime.store.limits.items()},
+        relay=runtime.settings.relay,
+    )
+
+
+def log_findings(app: Celery, pool: Any = None) -> list[Finding]:
+    """Log what is unsafe, from ``warning`` upwards, each with its code and its fix. For a worker at boot; returns what was logged."""
+    said = [finding for finding in findings(read_facts(app, pool)) if finding.severity.rank >= Severity.WARNING.rank]
+    for finding in said:
+        logger.log(
+            _LEVELS[finding.severity], "%s: %s. %s To repair: %s", finding.code, finding.found, finding.why, finding.fix
+        )
+    return said
+
+
+def pool_named(pool: Any) -> str:
+    """The short name of a pool: of ``threads``, ``celery.concurrency.thread:TaskPool``, or the class itself."""
+    name = pool if isinstance(pool, str) else pool.__module__
+    short = name.partition(":")[0].rpartition(".")[2]
+    return _POOLS.get(short, short)
+
+
+def _task(runtime: Runtime, task: Any) -> TaskFacts:
+    contract, problem = _contract(runtime, task)
+    conf = runtime.app.conf
+    limit, soft = task.time_limit or conf.task_time_limit, task.soft_time_limit or conf.task_soft_time_limit
+    if contract is not None:
+        limit, soft = contract.timing.attempt or limit, contract.timing.soft or soft
+    on_timeout = getattr(task, "acks_on_timeout", None)
+    if on_timeout is None:  # before Celery 5.7 one option says both
+        on_timeout = task.acks_on_failure_or_timeout
+    return TaskFacts(
+        name=task.name,
+        guarded=bool(getattr(task, "guarded", False)),
+        contract=contract,
+        contract_error=problem,
+        acks_late=bool(task.acks_late),
+        reject_on_worker_lost=bool(task.reject_on_worker_lost),
+        acks_on_timeout=on_timeout is None or bool(on_timeout),
+        limit=_duration(limit),
+        soft=_duration(soft),
+        serializer=str(task.serializer),
+    )
+
+
+def _contract(runtime: Runtime, task: Any) -> tuple[Effective | None, str]:
+    try:
+        return runtime.contract_of(task), ""
+    except ContractError as error:
+        return None, str(error)
+
+
+def _broker(app: Celery) -> tuple[str, timedelta | None]:
+    """The transport's name and its visibility timeout: the configured one, or its class's default, or None where it has none."""
+    try:
+        connection = app.connection_for_read()
+        channel = getattr(connection.get_transport_cls(), "Channel", None)
+    except ImportError as error:
+        logger.debug("the broker's transport cannot be looked at: %s", error)
+        return "", None
+    for name in ("default_visibility_timeout", "visibility_timeout"):
+        default = getattr(channel, name, None)
+        if isinstance(default, (int, float)):
+            options: Mapping[str, Any] = connection.transport_options or {}
+            return str(connection.transport_cls), _duration(options.get("visibility_timeout") or default)
+    return str(connection.transport_cls), None
+
+
+def _increments(app: Celery, backend: Any) -> bool:
+    """Whether a chord's parts are counted by a counter that goes up by one for each report."""
+    try:
+        found, _ = backends.by_url(backend, app.loader)
+    except (ImportError, ImproperlyConfigured) as error:
+        logger.debug("the result backend cannot be looked at: %s", error)
+        return False
+    counts = getattr(found, "on_chord_part_return", None) is BaseKeyValueStoreBackend.on_chord_part_return
+    return counts and bool(found.implements_incr)
+
+
+def _scheme(backend: Any) -> str:
+    return backend.partition("://")[0] if isinstance(backend, str) else type(backend).__name__
+
+
+def _names(value: Any) -> Sequence[str]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(str(entry) for entry in value)
+
+
+def _duration(value: Any) -> timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    return timedelta(seconds=float(value))

@@ -1,0 +1,198 @@
+"""``guard jobs``: every job and its state. Arguments are never shown here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from celery_guard.job.state import State
+
+from .filters import actor_option, page_options, reason_option, whose_options
+from .main import json_option
+from .target import Target, pass_target
+from .terminal import Column, Terminal
+from .words import ago, one_line, record, when
+
+if TYPE_CHECKING:
+    from celery_guard.job.row import Job, StoredFailure
+    from celery_guard.store.protocol import Cancelled
+
+__all__ = ["jobs", "list_jobs", "no_such_job", "show_job"]
+
+
+@click.group()
+def jobs() -> None:
+    """Every job and its state."""
+
+
+_JOBS: tuple[Column[Job], ...] = (
+    Column("id", lambda job: job.id, whole=True),
+    Column("task", lambda job: job.task),
+    Column("state", lambda job: job.shown_state),
+    Column("reason", lambda job: str(job.reason or "")),
+    Column("attempts", lambda job: str(job.attempts)),
+    Column("queue", lambda job: job.queue),
+    Column("tenant", lambda job: job.tenant or ""),
+    Column("due", lambda job: ago(job.due)),
+    Column("accepted", lambda job: ago(job.created)),
+)
+
+
+@jobs.command("list")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice([state.value for state in State]),
+    help="Only in this state; may be repeated.",
+)  # fmt: skip
+@whose_options
+@page_options
+@json_option
+@pass_target
+def list_(target: Target, /, states: tuple[str, ...], **which: Any) -> None:
+    """Jobs, the newest first."""
+    list_jobs(target, _JOBS, "no such jobs", states=[State(state) for state in states], **which)
+
+
+def list_jobs(target: Target, columns: tuple[Column[Job], ...], nothing: str, *, limit: int, **which: Any) -> None:
+    """Print a page of jobs, and how to see the next."""
+    found = target.store.jobs(limit=limit + 1, **which)
+    page = found[:limit]
+    if target.terminal.as_json:
+        target.terminal.json([_record(job) for job in page])
+        return
+    target.terminal.listing(page, columns, nothing)
+    if len(found) > limit:
+        target.terminal.note(f"There are more: --limit, or --after {page[-1].id}")
+
+
+@jobs.command()
+@click.argument("id")
+@click.option("--traceback", is_flag=True, help="With the tracebacks of failed attempts.")
+@json_option
+@pass_target
+def show(target: Target, id: str, traceback: bool) -> None:
+    """One job: its times, its attempts, how it failed."""
+    job = target.store.job(id)
+    if job is None:
+        no_such_job(target, id)
+        return
+    show_job(target.terminal, job, traceback=traceback)
+
+
+def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str, str] | None = None) -> None:
+    """Print one job with its failures; ``more`` is put beside what every job has."""
+    more = more or {}
+    if terminal.as_json:
+        left_out = () if traceback else ("traceback",)
+        failures = [record(failure, left_out) for failure in job.failures]
+        terminal.json({**_record(job), **more, "failures": failures})
+        return
+    terminal.details([*_lines(job), *((name.replace("_", " "), text) for name, text in more.items())])
+    if job.failures:
+        terminal.heading("failures, oldest first")
+        terminal.listing(job.failures, _FAILURES, "")
+    for failure in job.failures if traceback else ():
+        terminal.heading(f"traceback of fence {failure.fence}")
+        terminal.say(failure.traceback)
+
+
+_FAILURES: tuple[Column[StoredFailure], ...] = (
+    Column("at", lambda failure: when(failure.at)),
+    Column("attempt", lambda failure: str(failure.attempt or "")),
+    Column("fence", lambda failure: str(failure.fence)),
+    Column("class", lambda failure: failure.failure_class),
+    Column("type", lambda failure: failure.type_name),
+    Column("message", lambda failure: failure.message + (" (shortened)" if failure.truncated else "")),
+    Column("worker", lambda failure: failure.worker),
+)
+
+
+def _lines(job: Job) -> list[tuple[str, str]]:
+    counts = [
+        (job.attempts, "attempts"), (job.crashes, "crashes"), (job.retries, "retries"), (job.replays, "replays"),
+        (job.publications, "publications"), (job.refusals, "refused by the broker"),
+    ]  # fmt: skip
+    return [
+        ("id", job.id),
+        ("task", job.task),
+        ("state", job.shown_state + (f" ({job.reason})" if job.reason else "")),
+        ("counts", ", ".join(f"{count} {name}" for count, name in counts if count)),
+        ("held by", f"{job.owner} (fence {job.fence})" if job.owner else ""),
+        ("queue", job.queue),
+        ("priority", "" if job.priority is None else str(job.priority)),
+        ("tenant", job.tenant or ""),
+        ("key", job.key or ""),
+        ("follows", job.holder or ""),
+        ("accepted", when(job.created)),
+        ("due", when(job.due)),
+        ("published", when(job.sent)),
+        ("started", when(job.started)),
+        ("ended", when(job.finished)),
+        ("deadline", when(job.deadline)),
+        ("kept until", when(job.keep_until)),
+        ("failed as", f"{job.failure_class} (cause {job.cause})" if job.failure_class else ""),
+        ("progress", job.progress or ""),
+        ("parent", job.parent_id or ""),
+        ("root", job.root_id if job.root_id and job.root_id != job.id else ""),
+        ("group", job.group_id or ""),
+        ("correlation", job.correlation_id or ""),
+    ]
+
+
+def _record(job: Job) -> dict[str, Any]:
+    """A job as JSON has it; a listing does not have the failures."""
+    values: dict[str, Any] = record(job, ("failures",))
+    return {**values, "shown_state": job.shown_state}
+
+
+@jobs.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@reason_option(required=False)
+@actor_option
+@json_option
+@pass_target
+def cancel(target: Target, ids: tuple[str, ...], reason: str | None, actor: str) -> None:
+    """Cancel jobs that wait, ask running ones to stop.
+
+    Those that run stop at their next safe point. Exit status 1 if it was too late for one of them, or there is no such job.
+    """
+    answers = [target.store.cancel(id) for id in ids]
+    if target.terminal.as_json:
+        target.terminal.json([{**record(answer), "actor": actor, "reason": reason} for answer in answers])
+    else:
+        for answer in answers:
+            target.terminal.say(f"{one_line(answer.id)}  {_cancelled(answer)}")
+        target.terminal.note(f"by {actor}" + (f": {reason}" if reason else ""))
+    if any(answer.answer not in ("cancelled", "asked") for answer in answers):
+        click.get_current_context().exit(1)
+
+
+def _cancelled(answer: Cancelled) -> str:
+    if answer.state is None:
+        return "there is no such job"
+    if answer.answer == "asked":
+        return "asked to stop; it runs until its next safe point"
+    return answer.answer if answer.answer == "cancelled" else f"{answer.answer}: it is {answer.state}"
+
+
+@jobs.command()
+@json_option
+@pass_target
+def counts(target: Target) -> None:
+    """How many jobs are in each state."""
+    found = target.store.counts()
+    if target.terminal.as_json:
+        target.terminal.json({state.value: found.get(state, 0) for state in State})
+        return
+    target.terminal.listing(
+        [(state.value, found[state]) for state in State if found.get(state)],
+        (Column("state", lambda row: row[0]), Column("jobs", lambda row: str(row[1]))),
+        "no jobs",
+    )
+
+
+def no_such_job(target: Target, id: str) -> None:
+    """Say so, and end with status 1."""
+    target.terminal.note(f"There is no job {one_line(id)!r} in {target.settings.shown_store}.")
+    click.get_current_context().exit(1)

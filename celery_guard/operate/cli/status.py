@@ -1,0 +1,84 @@
+"""``guard status``: is anybody relaying, and what waits."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from celery_guard.job.state import State
+
+from .main import json_option
+from .target import Target, pass_target
+from .terminal import Column
+from .words import ago, record, span
+
+if TYPE_CHECKING:
+    from celery_guard.store.protocol import Heartbeat
+
+__all__ = ["status"]
+
+_RELAY = "relay:"
+
+
+@click.command()
+@json_option
+@pass_target
+def status(target: Target) -> None:
+    """Who is alive, what waits, and for how long.
+
+    Exit status 1 if jobs are due and no relay is alive.
+    """
+    beats, counts, due = target.store.heartbeats(), target.store.counts(), target.store.next_due()
+    relays = [beat for beat in beats if beat.name.startswith(_RELAY) and beat.live]
+    stuck = not relays and due is not None and due <= timedelta(0)
+    if target.terminal.as_json:
+        target.terminal.json(
+            {
+                "well": not stuck,
+                "relays_alive": len(relays),
+                "next_due_in": record(due),
+                "counts": {state.value: counts.get(state, 0) for state in State},
+                "heartbeats": record(list(beats)),
+            }
+        )
+    else:
+        _show(target, beats, len(relays), due)
+        waiting = [(state.value, counts[state]) for state in State if counts.get(state)]
+        target.terminal.say()
+        target.terminal.listing(
+            waiting, (Column("state", lambda row: row[0]), Column("jobs", lambda row: str(row[1]))), "no jobs"
+        )
+    if stuck:
+        target.terminal.note(f"Jobs are due and no relay is alive: start a worker, or type: {target.typed('relay')}")
+        click.get_current_context().exit(1)
+
+
+def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | None) -> None:
+    target.terminal.details(
+        [
+            ("store", target.settings.shown_store),
+            ("relays", f"{relays} alive" if relays else "none is alive"),
+            ("due", _due(due)),
+        ]
+    )
+    if beats:
+        target.terminal.say()
+        target.terminal.listing(
+            beats,
+            (
+                Column("name", lambda beat: beat.name),
+                Column("alive", lambda beat: "yes" if beat.live else "no"),
+                Column("last seen", lambda beat: ago(beat.beat)),
+                Column("who", lambda beat: beat.token),
+                Column("detail", lambda beat: beat.detail),
+            ),
+            "",
+        )
+
+
+def _due(due: timedelta | None) -> str:
+    if due is None:
+        return "nothing waits"
+    return f"the next in {span(due)}" if due > timedelta(0) else f"the oldest for {span(due)}"

@@ -1,0 +1,101 @@
+"""Writing: tables for people on a terminal, plain aligned columns into a pipe, JSON for programs.
+
+Colours and borders are for a terminal alone. Answers go to stdout; what is only said goes to stderr, so that a pipe stays clean.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import click
+
+from .main import COLOR, JSON
+from .words import one_line, record, safe
+
+__all__ = ["Column", "Terminal"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column of a listing."""
+
+    title: str
+    text: Callable[[T], str]
+    #: Never broken into two lines: an id has to be copied whole.
+    whole: bool = False
+
+
+class Terminal:
+    """Where the answer goes."""
+
+    def __init__(self, *, as_json: bool = False, color: bool = True) -> None:
+        self.as_json = as_json
+        self._color = color
+
+    @classmethod
+    def of(cls, ctx: click.Context) -> Terminal:
+        """As the command line asked for; also honours ``celery --no-color`` and ``NO_COLOR``."""
+        plain = getattr(ctx.obj, "no_color", False)
+        return cls(as_json=bool(ctx.meta.get(JSON)), color=bool(ctx.meta.get(COLOR, True)) and not plain)
+
+    def json(self, value: Any) -> None:
+        """Print one JSON document."""
+        self.say(json.dumps(record(value), indent=2, ensure_ascii=True))
+
+    def say(self, text: str = "") -> None:
+        """Print to stdout."""
+        click.echo(_encodable(safe(text), sys.stdout))
+
+    def note(self, text: str) -> None:
+        """Print to stderr."""
+        click.echo(_encodable(safe(text), sys.stderr), err=True)
+
+    def listing(self, items: Sequence[T], columns: Sequence[Column[T]], nothing: str) -> None:
+        """Print items as rows, without the columns that are empty in all of them."""
+        if not items:
+            self.note(nothing)
+            return
+        cells = [[one_line(column.text(item)) for item in items] for column in columns]
+        used = [(column, texts) for column, texts in zip(columns, cells, strict=True) if any(texts)]
+        if sys.stdout.isatty():
+            self._table([column for column, _ in used], [texts for _, texts in used])
+            return
+        widths = [max(len(column.title), *map(len, texts)) for column, texts in used]
+        for row in zip(*([column.title.upper(), *texts] for column, texts in used), strict=True):
+            self.say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+    def details(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Print labelled values, one a line, without the empty ones."""
+        shown = [(label, one_line(text)) for label, text in pairs if text]
+        width = max((len(label) for label, _ in shown), default=0)
+        for label, text in shown:
+            self.say(f"{label.ljust(width)}  {text}")
+
+    def heading(self, text: str) -> None:
+        """Print a line that opens a block."""
+        self.say()
+        self.say(text)
+
+    def _table(self, columns: Sequence[Column[Any]], cells: Sequence[Sequence[str]]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(Text(column.title), no_wrap=column.whole, overflow="fold")
+        for row in zip(*cells, strict=True):
+            table.add_row(*(Text(_encodable(text, sys.stdout)) for text in row))
+        Console(no_color=not self._color or None, highlight=False).print(table)
+
+
+def _encodable(text: str, stream: Any) -> str:
+    """The text with what the stream's encoding does not have written out."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

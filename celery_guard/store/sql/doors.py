@@ -1,0 +1,131 @@
+"""Doors: transactions of the caller's through which jobs are accepted.
+
+Through a door nothing is begun, committed, rolled back, repeated or swallowed, and no savepoint is set. The rows are part of the
+caller's transaction, so they obey its end, and those of its savepoints, without further work. What the database says about
+it (a deadlock, a serialization failure) reaches the caller unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from celery_guard.errors import WrongDatabaseError
+from celery_guard.job.row import NewJob
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.verdict import Enqueued
+
+from .accept import accept
+from .run import Move, settle
+from .statement import ConnectionLink, Cursor, CursorLink, Link, Texts
+from .statements.accept import has_store, identity
+
+__all__ = ["Doors", "SqlDoor"]
+
+
+class SqlDoor:
+    """One transaction of the caller's."""
+
+    def __init__(self, link: Link, notify: bool) -> None:
+        self._link = link
+        self._notify = notify
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Write the rows into the caller's transaction; answers in the order of ``jobs``."""
+        return accept(self._link, jobs, notify=self._notify)
+
+    def settle(self, settlement: Settlement) -> bool:
+        """Write an attempt's end into the caller's transaction, together with what the caller writes there.
+
+        False: the attempt does not own the job any more; roll back.
+        """
+        return settle(self._link, settlement, notify=self._notify) is not Move.REFUSED
+
+
+class Doors:
+    """Opens doors, having looked once for each of the caller's engines whether its database is the store's."""
+
+    def __init__(self, own_dialect: Dialect, own_identity: Callable[[], str], notify: bool) -> None:
+        self._own_dialect = own_dialect
+        self._own_identity = own_identity
+        self._notify = notify
+        # An engine has one dialect, which its copies with other execution options share.
+        self._engines: WeakKeyDictionary[Dialect, Texts] = WeakKeyDictionary()
+        self._named: dict[Hashable, Texts] = {}
+
+    def open(self, transaction: object) -> SqlDoor:
+        """The door for a session or a connection of SQLAlchemy's.
+
+        Raises:
+            TypeError: there is no door for such an object.
+            WrongDatabaseError: it is not on the store's database.
+        """
+        connection = _connection_of(transaction)
+        texts = self._engines.get(connection.dialect)
+        link = ConnectionLink(texts or Texts(connection.dialect), connection)
+        if texts is None:
+            self._recognize(link)
+            self._engines[connection.dialect] = link.texts
+        return SqlDoor(link, self._notify)
+
+    def open_cursor(self, cursor: Cursor, database: Hashable) -> SqlDoor:
+        """The door for a cursor that takes ``%s`` and a sequence, whatever its driver takes, as Django's do.
+
+        Args:
+            database: names the cursor's database; looked at once for each name.
+        """
+        texts = self._named.get(database)
+        link = CursorLink(texts or Texts(self._formatted()), cursor)
+        if texts is None:
+            self._recognize(link)
+            self._named[database] = link.texts
+        return SqlDoor(link, self._notify)
+
+    def _formatted(self) -> Dialect:
+        kind: Any = type(self._own_dialect)
+        dialect: Dialect = kind(paramstyle="format")
+        return dialect
+
+    def _recognize(self, link: Link) -> None:
+        own = self._own_identity()
+        name = link.texts.dialect.name
+        ((known,),) = link.rows(has_store, {}, name)
+        found = [id for (id,) in link.rows(identity, {})] if known else []
+        if own not in found:
+            raise WrongDatabaseError(
+                f"The transaction is on a {name} database that is not the store's ({_named(found)}; the store is {own}). "
+                "A job can only be accepted in a transaction on the store's own database: give that one, or none."
+            )
+
+
+def _named(found: list[str]) -> str:
+    return f"it is store {found[0]}" if found else "it has no store's tables"
+
+
+def _connection_of(transaction: object) -> Connection:
+    if isinstance(transaction, scoped_session):
+        transaction = transaction()
+    if isinstance(transaction, Connection):
+        return transaction
+    if isinstance(transaction, Session):
+        try:
+            return transaction.connection()
+        except UnboundExecutionError as error:
+            raise WrongDatabaseError(
+                "The session is bound to no single engine. Give the connection that is on the store's database: "
+                "using(session.connection(bind_arguments={...}))."
+            ) from error
+    if isinstance(transaction, (AsyncSession, AsyncConnection)):
+        raise TypeError(
+            f"{type(transaction).__name__} cannot be used from here: enqueue inside "
+            "`await session.run_sync(lambda session: task.using(session).delay(...))`."
+        )
+    raise TypeError(
+        f"There is no door for {type(transaction).__name__}. Give a Session or a Connection of SQLAlchemy's, on the store's database."
+    )

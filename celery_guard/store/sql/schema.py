@@ -1,0 +1,117 @@
+"""The tables' versions: bring them to this one, print how, or say what is wrong.
+
+Migrations are Alembic's, in this package, with a version table of their own. Two processes that upgrade at once do so one after
+the other, and the second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Dialect
+
+from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+
+__all__ = ["VERSION_TABLE", "check", "upgrade", "upgrade_sql"]
+
+VERSION_TABLE = "guard_version"
+
+_UPGRADE = "`celery -A app guard store upgrade`"
+
+#: Any number that others are unlikely to lock, and a wait for those who upgrade, in seconds.
+_LOCK = 0x6365_6C67
+_LOCK_WAIT = 60
+
+
+def upgrade(connection: Connection) -> None:
+    """Bring the tables to this version, in the transaction that the connection is in, where tables can be made in one."""
+    config = _config()
+    config.attributes["connection"] = connection
+    with _alone(connection):
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise _too_new(_current(connection)) from error
+
+
+def upgrade_sql(dialect: Dialect) -> str:
+    """The statements that an upgrade from nothing would run."""
+    written = io.StringIO()
+    config = _config(written)
+    config.attributes["dialect"] = dialect.name
+    command.upgrade(config, "head", sql=True)
+    return written.getvalue()
+
+
+def check(connection: Connection) -> None:
+    """Raise ``StoreSchemaError`` unless the tables are those of this version."""
+    found = _current(connection)
+    script = ScriptDirectory.from_config(_config())
+    wanted = script.get_current_head()
+    if found == wanted:
+        return
+    if found is None:
+        raise StoreSchemaError(f"The store's tables are missing in {_shown(connection)}. Run {_UPGRADE}.")
+    if found not in {revision.revision for revision in script.walk_revisions()}:
+        raise _too_new(found)
+    raise StoreSchemaError(
+        f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {wanted}. Run {_UPGRADE}."
+    )
+
+
+def _current(connection: Connection) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _too_new(found: str | None) -> StoreSchemaError:
+    return StoreSchemaError(
+        f"The store's tables are of version {found}, which this celery-guard does not know: they were made by a newer one. "
+        "Install the celery-guard that made them, or a newer one."
+    )
+
+
+def _shown(connection: Connection) -> str:
+    return connection.engine.url.render_as_string(hide_password=True)
+
+
+def _config(output: io.StringIO | None = None) -> Config:
+    config = Config(output_buffer=output) if output is not None else Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """One upgrade at a time. On SQLite the transaction that writes is alone as it is."""
+    if connection.dialect.name in ("mysql", "mariadb"):
+        with _named_lock(connection):
+            yield
+        return
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}s'"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    yield
+
+
+@contextmanager
+def _named_lock(connection: Connection) -> Iterator[None]:
+    """MySQL commits each table as it is made, so that only a lock of the session's holds others off."""
+    name = {"name": f"celery_guard.{connection.engine.url.database}"[:64], "wait": _LOCK_WAIT}
+    if not connection.execute(text("SELECT GET_LOCK(:name, :wait)"), name).scalar():
+        raise StoreUnavailableError(
+            f"Another process has been upgrading the store for {_LOCK_WAIT} s. Try again later."
+        )
+    try:
+        yield
+    finally:
+        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})

@@ -1,0 +1,395 @@
+"""The SQL store: the :class:`~celery_guard.store.protocol.Store` protocol on SQLite, PostgreSQL, MySQL and MariaDB.
+
+Nothing is decided here. Each method picks the way its journey works on the database (:mod:`.database`) and hands over to it:
+:mod:`.accept`, :mod:`.run`, :mod:`.relay`, :mod:`.sweep`, :mod:`.people`, :mod:`.schema`, :mod:`.doors`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session
+
+from celery_guard.errors import StoreSchemaError
+from celery_guard.job.instant import microseconds
+from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
+
+from . import accept, people, relay, run, schema, sweep
+from .database import Database
+from .doors import Doors, SqlDoor
+from .statement import Cursor, Link
+from .statements import accept as accept_statements
+from .statements import people as people_statements
+from .statements import run as run_statements
+from .statements.run import Compare
+from .transaction import SqlTransaction
+from .transient import Patience
+from .wake import Bell, PostgresBell
+
+__all__ = ["SqlStore"]
+
+T = TypeVar("T")
+
+#: How many rows one statement names.
+_BATCH = 500
+
+
+class SqlStore:
+    """The queue of record in an SQL database.
+
+    Args:
+        url: SQLAlchemy's URL of the database.
+        notify: wake relays with NOTIFY, where the database is PostgreSQL.
+        pool_size: connections that this process has open at most, besides the one that listens.
+        pool_timeout: how long to wait for one of them, in seconds.
+        patience: how often and how long an operation is repeated on transient errors.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        notify: bool = True,
+        pool_size: int = 5,
+        pool_timeout: float = 10,
+        patience: Patience | None = None,
+    ) -> None:
+        self._database = Database(url, pool_size=pool_size, pool_timeout=pool_timeout, patience=patience or Patience())
+        self._traits = self._database.traits
+        engine = self._database.engine
+        self._notify = notify and self._traits.name == "postgresql"
+        self._bell = PostgresBell(engine) if self._notify and engine.dialect.driver == "psycopg" else Bell()
+        self._database.on_forget(self._bell.forget)
+        self._identity: str | None = None
+        self._skip_locked = self._traits.skip_locked
+        self._doors = Doors(engine.dialect, self._own_identity, self._notify)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._database.url.render_as_string(hide_password=True)!r})"
+
+    # -- accept ---------------------------------------------------------------------------------------------------
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Accept jobs in one transaction of the store's own."""
+
+        def write(link: Link, again: bool) -> list[Enqueued]:
+            return accept.accept(link, jobs, notify=self._notify, again=again)
+
+        at_once = self._traits.one_statement and len(jobs) == 1
+        answers = self._database.quick(write) if at_once else self._database.whole(write)
+        self._bell.ring()
+        return answers
+
+    def door(self, transaction: object) -> SqlDoor:
+        """The door for a Session or a Connection of SQLAlchemy's."""
+        return self._doors.open(transaction)
+
+    def cursor_door(self, cursor: Cursor, database: Hashable) -> SqlDoor:
+        """The door for a cursor that takes ``%s`` and a sequence; ``database`` names what it is connected to."""
+        return self._doors.open_cursor(cursor, database)
+
+    def _own_identity(self) -> str:
+        if self._identity is None:
+            found = self._database.quick(lambda link, again: link.rows(accept_statements.identity, {}))
+            if not found:
+                raise StoreSchemaError("The store's tables are empty: guard_store has lost its row.")
+            self._identity = found[0][0]
+        return self._identity
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
+        """Take the job for one attempt, or say why not."""
+        own = run.owner_of_this_claim(owner)
+        return self._database.quick(lambda link, again: run.claim(link, id, own, lease))
+
+    def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
+        """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
+
+        def renew(batch: list[tuple[str, int, str]]) -> list[Renewal]:
+            return self._database.each(lambda connection, again: run.renew(connection, batch, lease, self._traits))
+
+        return [renewal for batch in _batches(leases) for renewal in renew(batch)]
+
+    def settle(self, settlement: Settlement) -> bool:
+        """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
+        return self._settle(settlement, Compare.OWNER)
+
+    def begin(self) -> SqlTransaction:
+        """Begin a transaction for a body's own writes."""
+        session = Session(self._database.bodies)
+        return SqlTransaction(session, self._database.texts, self._notify, self._settled)
+
+    def _settle(self, settlement: Settlement, compare: Compare, **compared: Any) -> bool:
+        def write(link: Link, again: bool) -> run.Move:
+            return run.settle(link, settlement, compare, notify=self._notify, again=again, **compared)
+
+        alone = run.stands_alone(self._traits.one_statement, settlement)
+        moved = self._database.quick(write) if alone else self._database.whole(write)
+        self._settled(settlement, moved)
+        return moved is not run.Move.REFUSED
+
+    def _settled(self, settlement: Settlement, moved: run.Move) -> None:
+        if moved is run.Move.AWAITED:
+            self._release(settlement.id)
+        elif settlement.follow:
+            self._bell.ring()
+
+    def _release(self, id: str) -> None:
+        """Bring back those who waited for the outcome. Were this forgotten, a relay would find them a minute later."""
+        self._database.quick(lambda link, again: link.changed(run_statements.release, {"id_": id}))
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._notify:
+            self._database.quick(lambda link, again: link.rows(accept_statements.call, {}))
+        self._bell.ring()
+
+    def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
+        """The stored outcome of a job; None where there is no such row."""
+        return self._database.quick(lambda link, again: run.outcome(link, id))
+
+    def told(self, jobs: Iterable[tuple[str, int]]) -> None:
+        """Note that Celery was told how these jobs (id, fence) ended."""
+
+        def note(batch: list[tuple[str, int]]) -> None:
+            self._database.each(lambda connection, again: connection.execute(run_statements.told(batch)))
+
+        for batch in _batches(jobs):
+            note(batch)
+
+    def note(self, id: str, failure: StoredFailure) -> None:
+        """Keep a failure that moves nothing: an attempt that was superseded."""
+        number = secrets.randbits(62)
+        self._database.quick(lambda link, again: run.note(link, id, failure, number))
+
+    # -- relay ----------------------------------------------------------------------------------------------------
+
+    def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
+        """Take due rows to publish, oldest due first."""
+        return self._passing_locked(
+            lambda connection, skip_locked: relay.take(connection, token, limit, hold, skip_locked=skip_locked)
+        )
+
+    def sent(self, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
+        """Mark rows as published; how many still carried the token."""
+
+        def mark(batch: list[str]) -> int:
+            return self._database.begin(lambda connection, again: relay.sent(connection, token, batch, suspect_after))
+
+        return sum(map(mark, _batches(ids)))
+
+    def postpone(self, token: str, rows: Sequence[tuple[str, timedelta]], *, refused: bool) -> int:
+        """Give taken rows back, each due after its delay."""
+
+        def give_back(batch: list[tuple[str, timedelta]]) -> int:
+            return self._database.begin(lambda connection, again: relay.postpone(connection, token, batch, refused))
+
+        return sum(map(give_back, _batches(rows)))
+
+    def end(self, token: str, settlement: Settlement) -> bool:
+        """End a taken, pending row, if it still carries the token."""
+        return self._settle(settlement, Compare.RELAY, relay_=token)
+
+    def next_due(self) -> timedelta | None:
+        """How long until :meth:`take` would find something."""
+        return self._database.each(lambda connection, again: relay.next_due(connection))
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait until the store hints at new work or the time is over."""
+        self._database.here()
+        return self._bell.wait(timeout)
+
+    def wake(self) -> None:
+        """End a :meth:`wait` of this process now."""
+        self._database.here()
+        self._bell.ring()
+
+    # -- sweep ----------------------------------------------------------------------------------------------------
+
+    def lapsed(self, limit: int) -> list[Attempt]:
+        """Running rows whose lease has ended."""
+        return self._database.each(lambda connection, again: sweep.overdue(connection, State.RUNNING, limit))
+
+    def suspects(self, limit: int) -> list[Attempt]:
+        """Sent rows that nobody claimed for longer than they should have waited."""
+        return self._database.each(lambda connection, again: sweep.overdue(connection, State.SENT, limit))
+
+    def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
+        """Move a lapsed or suspect row, if nothing about it has changed since."""
+        # Whoever was never claimed has no attempt to be given back.
+        charged = settlement.charged or attempt.state is not State.RUNNING
+        seen = replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
+        return self._settle(seen, Compare.LAPSE, was_=attempt.state.value)
+
+    def defer(self, attempt: Attempt, delay: timedelta) -> bool:
+        """Look at a suspect again after the delay."""
+        return self._database.each(lambda connection, again: sweep.defer(connection, attempt, delay))
+
+    def retain(self, limit: int) -> int:
+        """Delete up to ``limit`` rows whose time is over, with all that belongs to them."""
+        return self._passing_locked(
+            lambda connection, skip_locked: sweep.retain(connection, min(limit, _BATCH), skip_locked=skip_locked)
+        )
+
+    def _passing_locked(self, work: Callable[[Connection, bool], T]) -> T:
+        """Run work that passes over rows others have locked, where the server can; the first time finds out."""
+        if self._skip_locked is None:
+            try:
+                found = self._database.begin(lambda connection, again: work(connection, True))
+            except DBAPIError as error:
+                if not self._traits.is_syntax_error(error):
+                    raise
+                self._skip_locked = False
+            else:
+                self._skip_locked = True
+                return found
+        skip_locked = self._skip_locked
+        return self._database.begin(lambda connection, again: work(connection, skip_locked))
+
+    # -- people ---------------------------------------------------------------------------------------------------
+
+    def job(self, id: str) -> Job | None:
+        """One job with its failures."""
+        return self._database.each(lambda connection, again: people.job_of(connection, id))
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[State] = (),
+        task: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cause: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Job]:
+        """Jobs, newest first."""
+        wanted = {"task": task, "queue": queue, "tenant": tenant, "cause": cause}
+        return self._database.each(lambda connection, again: people.jobs(connection, states, wanted, limit, after))
+
+    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+        """The stored message of a job; the latest generation by default."""
+        return self._database.each(lambda connection, again: people.payload_of(connection, id, generation))
+
+    def counts(self) -> Mapping[State, int]:
+        """How many jobs are in each state that has any."""
+        return self._database.each(lambda connection, again: people.counts(connection))
+
+    def cancel(self, id: str) -> Cancelled:
+        """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""
+        answer, awaited = self._database.begin(lambda connection, again: people.cancel(connection, id, again))
+        if awaited:
+            self._release(id)
+        return answer
+
+    def replay(self, ids: Sequence[str]) -> list[Replayed]:
+        """Send dead jobs again, each in its own transaction."""
+        answers = [self._replay(id) for id in ids]
+        if any(answer.answer == "replayed" for answer in answers):
+            self._ring()
+        return answers
+
+    def _replay(self, id: str) -> Replayed:
+        lock_keys = self._traits.one_statement
+        try:
+            return self._database.begin(
+                lambda connection, again: people.replay(connection, id, again, lock_keys=lock_keys)
+            )
+        except IntegrityError:
+            return Replayed(id, "skipped", "its key was taken at this moment")
+
+    # -- messages nobody could open ---------------------------------------------------------------------------------
+
+    def quarantine(
+        self, *, queue: str, body: bytes, headers: str, content_type: str, content_encoding: str, reason: str
+    ) -> int:
+        """Keep a message as the raw bytes it was; its number."""
+        token = secrets.token_hex(16)
+        words = {
+            "headers": headers, "content_type": content_type, "content_encoding": content_encoding, "reason": reason,
+        }  # fmt: skip
+        return self._database.begin(lambda connection, again: people.quarantine(connection, token, queue, body, words))
+
+    def quarantined(self, limit: int = 100) -> list[Quarantined]:
+        """Messages in quarantine, newest first, without their bodies."""
+        return self._database.each(lambda connection, again: people.quarantined(connection, limit))
+
+    def message(self, number: int) -> Quarantined | None:
+        """One message in quarantine, with its body; None where there is no such number."""
+        return self._database.each(lambda connection, again: people.message(connection, number))
+
+    # -- who is alive -----------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, token: str, ttl: timedelta, detail: str = "") -> bool:
+        """Take or keep a named slot for ``ttl``; False while another token holds it alive."""
+        slot = (name, token, microseconds(ttl), detail)
+
+        def take_slot(connection: Connection, again: bool) -> bool:
+            if connection.execute(people_statements.keep_slot(*slot)).rowcount:
+                return True
+            if connection.execute(people_statements.slot_taken(name)).first() is not None:
+                return False
+            connection.execute(people_statements.hold(*slot))
+            return True
+
+        try:
+            return self._database.begin(take_slot)
+        except IntegrityError:
+            # Another took it between our look and our write.
+            return False
+
+    def release(self, name: str, token: str) -> None:
+        """Give a slot back, if it is still this token's."""
+        self._database.each(lambda connection, again: connection.execute(people_statements.release_slot(name, token)))
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """Every slot and process that has said it is alive and was not forgotten since."""
+        return self._database.each(lambda connection, again: people.heartbeats(connection))
+
+    # -- the store itself -------------------------------------------------------------------------------------------
+
+    def upgrade(self) -> None:
+        """Bring the tables to this version."""
+        # MySQL commits every table as it is made.
+        ways = self._database.each if self._traits.name == "mysql" else self._database.begin
+        ways(lambda connection, again: schema.upgrade(connection))
+
+    def upgrade_sql(self) -> str:
+        """The statements that :meth:`upgrade` would run, as text."""
+        return schema.upgrade_sql(self._database.engine.dialect)
+
+    def check(self) -> None:
+        """Raise ``StoreSchemaError`` unless the tables are those of this version."""
+        self._database.each(lambda connection, again: schema.check(connection))
+
+    def forget_connections(self) -> None:
+        """Called in a new process after fork: drop every inherited connection without closing it for the parent."""
+        self._database.forget()
+
+    def close(self) -> None:
+        """Close what this process holds open."""
+        self._database.close()
+        self._bell.close()
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """What this store cannot keep."""
+        return self._traits.limits
+
+
+def _batches(items: Iterable[T]) -> Iterable[list[T]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, _BATCH)):
+        yield batch

@@ -1,0 +1,110 @@
+"""Transactions of bodies: what a body writes, the jobs it enqueues and its job's end commit together.
+
+::
+
+    the body:   session.execute(...)      door.enqueue(...)      returns
+    the guard:                                                            commit(settlement): flush, compare and move
+                                                                          the job's row, COMMIT
+
+The move is refused when the attempt does not own the job any more, and then everything is rolled back. So of two attempts that
+both believe they own the job, the writes of at most one are kept. The isolation is READ COMMITTED: under a stricter one
+every renewal of the lease would be a conflict with the move at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from celery_guard.errors import StoreUnavailableError
+from celery_guard.job.settlement import Settlement
+
+from .doors import SqlDoor
+from .run import Move, settle
+from .statement import ConnectionLink, Texts
+from .transient import is_disconnect
+
+__all__ = ["SqlTransaction"]
+
+logger = logging.getLogger("celery_guard.store")
+
+
+class SqlTransaction:
+    """One body's transaction, begun with its first statement."""
+
+    def __init__(
+        self, session: Session, texts: Texts, notify: bool, committed: Callable[[Settlement, Move], None]
+    ) -> None:
+        self._session = session
+        self._texts = texts
+        self._notify = notify
+        self._committed = committed
+        self._committing = False
+        event.listen(session, "before_commit", self._refuse_commit)
+
+    @property
+    def session(self) -> Session:
+        """What the body writes with. Savepoints are the body's own; the commit is not."""
+        return self._session
+
+    @property
+    def door(self) -> SqlDoor:
+        """Through which the jobs that the body enqueues join in."""
+        return SqlDoor(self._link(), self._notify)
+
+    def commit(self, settlement: Settlement) -> bool:
+        """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
+
+        Raises:
+            StoreUnavailableError: the connection was lost while the commit was on its way, so it may have happened or not.
+        """
+        try:
+            self._session.flush()
+            moved = settle(self._link(), settlement, notify=self._notify)
+            if moved is Move.REFUSED:
+                self.rollback()
+                return False
+            self._commit()
+        except BaseException:
+            self.rollback()
+            raise
+        self._session.close()
+        self._committed(settlement, moved)
+        return True
+
+    def _commit(self) -> None:
+        self._committing = True
+        try:
+            self._session.commit()
+        except SQLAlchemyError as error:
+            if not is_disconnect(error, self._texts.dialect):
+                raise
+            raise StoreUnavailableError(
+                "The connection was lost while a body's transaction was being committed: it may have been, or not. "
+                "Nothing more is written; when the lease ends the job's row tells."
+            ) from error
+        finally:
+            self._committing = False
+
+    def rollback(self) -> None:
+        """Undo what the body wrote. Never raises: what cannot be undone by a word is undone by hanging up."""
+        try:
+            self._session.rollback()
+            self._session.close()
+        except SQLAlchemyError as error:
+            logger.warning("a body's transaction is ended by closing its connection: %s", error)
+            self._session.invalidate()
+
+    def _link(self) -> ConnectionLink:
+        return ConnectionLink(self._texts, self._session.connection())
+
+    def _refuse_commit(self, session: Session) -> None:
+        if not self._committing and not session.in_nested_transaction():
+            raise RuntimeError(
+                "session.commit() inside job.transaction(): the body's writes commit together with its job, when the block "
+                "ends. Use session.begin_nested() for a savepoint, or another session for writes of their own."
+            )

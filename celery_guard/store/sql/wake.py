@@ -1,0 +1,153 @@
+"""How a relay that found nothing waits for work: until the database calls, or its time is over. Best effort only.
+
+PostgreSQL calls with NOTIFY, heard on a connection of its own. A transaction pooler swallows such calls, and other databases
+have none: then the time simply runs out, and the relay looks again. What the store of this very process accepted is heard
+in every case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.engine import Engine
+
+from .statements.accept import CHANNEL
+
+__all__ = ["Bell", "PostgresBell"]
+
+#: How long a relay goes on without hearing before it tries to listen again, and how long a try may take. Seconds.
+_DEAF = 10
+
+
+class Bell:
+    """Rung by this process alone."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+
+    def ring(self) -> None:
+        """There may be work."""
+        self._rung.set()
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether there was a hint before the time was over."""
+        heard = self._rung.wait(max(0.0, timeout.total_seconds()))
+        self._rung.clear()
+        return heard
+
+    def forget(self) -> None:
+        """In another process: leave what was inherited."""
+        self._rung = threading.Event()
+
+    def close(self) -> None:
+        """Give back what listening took."""
+
+
+class PostgresBell(Bell):
+    """Rung by this process, and by NOTIFY on a psycopg connection that listens from the first wait on."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+        self._reset()
+
+    def _reset(self) -> None:
+        self._connection: Any = None
+        self._deaf_until = 0.0
+        self._ear: socket.socket | None = None
+        self._mouth: socket.socket | None = None
+        self._waiting = threading.Lock()
+
+    def ring(self) -> None:
+        """There may be work."""
+        super().ring()
+        if self._mouth is not None:
+            # Full of calls that nobody has heard yet, or closed: either way nobody misses this one.
+            with contextlib.suppress(OSError):
+                self._mouth.send(b"!")
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether there was a hint before the time was over."""
+        if not self._waiting.acquire(blocking=False):
+            # Another thread has the connection's ear.
+            return super().wait(timeout)
+        try:
+            return self._listen(time.monotonic() + max(0.0, timeout.total_seconds()))
+        finally:
+            self._waiting.release()
+
+    def _listen(self, until: float) -> bool:
+        if self._ear is None:
+            self._ear, self._mouth = _pair()
+        while True:
+            called = self._called(self._listening())
+            if self._rung.is_set() or called:
+                self._rung.clear()
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._ear, selectors.EVENT_READ)
+                if self._connection is not None:
+                    selector.register(self._connection, selectors.EVENT_READ)
+                selector.select(left)
+            with contextlib.suppress(BlockingIOError):
+                self._ear.recv(4096)
+
+    def _listening(self) -> Any:
+        """The connection that listens; None where there is none to be had now."""
+        if self._connection is None and time.monotonic() >= self._deaf_until:
+            # Whatever goes wrong, another try is worth a connection only a while later.
+            self._deaf_until = time.monotonic() + _DEAF
+            with contextlib.suppress(self._engine.dialect.loaded_dbapi.Error):
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Any:
+        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
+        own = {"connect_timeout": _DEAF, **options, "autocommit": True, "prepare_threshold": None}
+        connection: Any = self._engine.dialect.connect(*arguments, **own)
+        connection.execute(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _called(self, connection: Any) -> bool:
+        """Whether a call has arrived, on a connection that may have died meanwhile."""
+        if connection is None:
+            return False
+        try:
+            connection.pgconn.consume_input()
+        except self._engine.dialect.loaded_dbapi.Error:
+            self._connection = None
+            connection.close()
+            return False
+        called = False
+        while connection.pgconn.notifies() is not None:
+            called = True
+        return called
+
+    def forget(self) -> None:
+        """In another process: leave what was inherited to the one that made it."""
+        super().forget()
+        self._inherited = (self._connection, self._ear, self._mouth)
+        self._reset()
+
+    def close(self) -> None:
+        """Give back what listening took."""
+        for held in (self._connection, self._ear, self._mouth):
+            if held is not None:
+                held.close()
+        self._reset()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ear, mouth = socket.socketpair()
+    ear.setblocking(False)
+    mouth.setblocking(False)
+    return ear, mouth
