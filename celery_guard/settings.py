@@ -35,7 +35,10 @@ def _read_duration(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("True and False are not durations")
     if isinstance(value, (int, float)):
-        return timedelta(seconds=value)
+        try:
+            return timedelta(seconds=value)
+        except OverflowError as error:
+            raise ValueError("no duration is that long") from error
     return value
 
 

@@ -66,6 +66,11 @@ class RunningJob:
         return self._granted.attempts
 
     @property
+    def generation(self) -> int:
+        """Which message of the job this is, from 0: raised where a retry or a replacement changed the call."""
+        return self._granted.generation
+
+    @property
     def fence(self) -> int:
         """The fencing token: strictly greater than that of every earlier attempt. Hand it to what you write to."""
         return self._granted.fence

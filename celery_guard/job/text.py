@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from celery_guard.contract.foreign import attribute
@@ -83,12 +85,51 @@ def _head(text: str, most: int) -> str:
 
 def _shortened(value: Any, most: int) -> str:
     """``repr``, without printing the whole of large texts and containers."""
-    short = reprlib.Repr()
-    short.maxlevel = 6
-    short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxfrozenset = 50
-    short.maxstring = short.maxother = short.maxlong = most
-    if isinstance(value, (bytes, bytearray)):
-        value = value[:most]
-    elif isinstance(value, tuple):
-        value = tuple(item[:most] if isinstance(item, (bytes, bytearray)) else item for item in value[:51])
-    return _head(short.repr(value), most)
+    return _head(_Short(most).repr(value), most)
+
+
+class _Short(reprlib.Repr):
+    """What is printed of containers: their first items, in their own order, as ``repr`` prints them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.maxlevel = 6
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 50
+        self.maxstring = self.maxother = self.maxlong = most
+        self._items_left = most
+
+    def repr1(self, x: Any, level: int) -> str:
+        """Every item costs a character: containers that share their items would grow without end."""
+        self._items_left -= 1
+        return super().repr1(x, level) if self._items_left >= 0 else "..."
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """The inherited one sorts the whole mapping."""
+        if level <= 0:
+            return "{...}"
+        pairs = [f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}" for key, item in self._first(x.items())]
+        return f"{{{self._joined(pairs, len(x))}}}"
+
+    def repr_set(self, x: set[Any], level: int) -> str:
+        """The inherited one sorts the whole set."""
+        if level <= 0 or not x:
+            return "{...}" if x else "set()"
+        return f"{{{self._joined([self.repr1(item, level - 1) for item in self._first(x)], len(x))}}}"
+
+    def repr_frozenset(self, x: frozenset[Any], level: int) -> str:
+        """As a set."""
+        return f"frozenset({self.repr_set(x, level) if x else ''})"  # type: ignore[arg-type]
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        """The inherited one prints the whole."""
+        return repr(x[: self.maxstring])
+
+    def repr_bytearray(self, x: bytearray, level: int) -> str:
+        """As bytes."""
+        return repr(x[: self.maxstring])
+
+    def _first(self, items: Iterable[Any]) -> Iterable[Any]:
+        return islice(items, self.maxdict)
+
+    def _joined(self, items: list[str], length: int) -> str:
+        return ", ".join([*items, *(["..."] if length > len(items) else [])])

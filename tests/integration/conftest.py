@@ -12,7 +12,7 @@ import pytest
 from celery_guard.store import open_store
 from celery_guard.testing.databases import empty
 
-from .fleet import Fleet
+from .fleet import APP, Fleet
 
 _numbers = itertools.count()
 
@@ -31,7 +31,7 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends."""
     made: list[Fleet] = []
 
-    def make(stack: str, **conf: Any) -> Fleet:
+    def make(stack: str, module: str = APP, **conf: Any) -> Fleet:
         broker, store, backend = STACKS[stack]
         folder = tmp_path / f"fleet{next(_numbers)}"
         folder.mkdir()
@@ -44,7 +44,7 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         backend_url = (
             f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
         )
-        fleet = Fleet(folder, broker_url, store_url, backend_url, **{**broker_conf, **conf})
+        fleet = Fleet(folder, broker_url, store_url, backend_url, module, **{**broker_conf, **conf})
         made.append(fleet)
         return fleet
 

@@ -21,6 +21,9 @@ __all__ = ["Fleet", "Worker", "eventually"]
 
 ROOT = Path(__file__).parents[2]
 
+#: The app that workers run, unless a test has one of its own.
+APP = "tests.integration.app"
+
 
 def eventually(true: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
     """The first true answer; asked until then. An answer that never comes fails the test with the last one."""
@@ -38,13 +41,13 @@ class Worker:
     """One ``celery worker`` process (and its children)."""
 
     def __init__(
-        self, environment: dict[str, str], pool: str, concurrency: int, name: str, log: Path, *more: str
+        self, environment: dict[str, str], module: str, pool: str, concurrency: int, name: str, log: Path, *more: str
     ) -> None:
         self.log = log
         self._file = log.open("wb")
         self.process = subprocess.Popen(
             [
-                sys.executable, "-m", "celery", "-A", "tests.integration.app", "worker", "-P", pool, "-c", str(concurrency),
+                sys.executable, "-m", "celery", "-A", module, "worker", "-P", pool, "-c", str(concurrency),
                 "-n", f"{name}@test", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
             ],
             cwd=ROOT, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True,
@@ -71,6 +74,14 @@ class Worker:
         finally:
             self.kill()
 
+    def pause(self) -> None:
+        """SIGSTOP for the node: it holds what it holds, and does nothing about it."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT for the node."""
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL for the node: main process, children and relay at once."""
         try:
@@ -84,8 +95,12 @@ class Worker:
 class Fleet:
     """The workers of one test, their store, and what their bodies left behind."""
 
-    def __init__(self, folder: Path, broker: str, store_url: str, backend: str | None, **conf: Any) -> None:
+    def __init__(
+        self, folder: Path, broker: str, store_url: str, backend: str | None, module: str = APP, **conf: Any
+    ) -> None:
         self.folder = folder
+        #: The module of the app: ``app.py``, or one that adds tasks to it.
+        self.module = module
         self.flags = folder / "flags"
         self.flags.mkdir()
         self.effects = folder / "effects"
@@ -115,8 +130,8 @@ class Fleet:
             old = {name: os.environ.get(name) for name in self.environment}
             os.environ.update(self.environment)
             try:
-                sys.modules.pop("tests.integration.app", None)
-                self._app = importlib.import_module("tests.integration.app")
+                self._forget_app()
+                self._app = importlib.import_module(self.module)
                 _ = self._app.guard.settings
                 self._app.app.finalize()
                 self._app.app.set_default()
@@ -136,8 +151,9 @@ class Fleet:
     def worker(self, pool: str = "prefork", concurrency: int = 2, *more: str, ready: bool = True, **env: str) -> Worker:
         number = len(self._workers)
         worker = Worker(
-            {**self.environment, **env}, pool, concurrency, f"w{number}", self.folder / f"worker{number}.log", *more
-        )
+            {**self.environment, **env}, self.module, pool, concurrency, f"w{number}",
+            self.folder / f"worker{number}.log", *more,
+        )  # fmt: skip
         self._workers.append(worker)
         return worker.ready() if ready else worker
 
@@ -182,7 +198,11 @@ class Fleet:
         if self._app is not None:
             self._app.guard.store.close()
             self._app.app.close()
-            sys.modules.pop("tests.integration.app", None)
+            self._forget_app()
+
+    def _forget_app(self) -> None:
+        for name in (APP, self.module):
+            sys.modules.pop(name, None)
 
 
 def in_thread(function: Callable[[], Any]) -> threading.Thread:

@@ -6,13 +6,14 @@ does. A default of Celery's (every task has ``max_retries = 3``) is not a declar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import Task
 
-from celery_guard.contract.contract import UNSET, ReadOptions
+from celery_guard.contract.contract import UNSET, Effective, ReadOptions
 
-__all__ = ["read_options", "unwrap_autoretry"]
+__all__ = ["apply", "body_of", "read_options"]
 
 _READ = (
     "autoretry_for", "dont_autoretry_for", "retry_kwargs", "retry_backoff", "retry_backoff_max", "retry_jitter", "max_retries",
@@ -29,14 +30,21 @@ def read_options(task: Any) -> ReadOptions:
     return ReadOptions(**found)
 
 
-def unwrap_autoretry(task: Any) -> None:
-    """Take Celery's autoretry wrapper off the body: the contract does what it declares, by the one path of retries.
+def apply(contract: Effective, task: Any) -> None:
+    """Tell Celery what it has to do its part of: kill at the limits, and bound ``self.retry``."""
+    task.max_retries = contract.explicit_retries
+    timing = contract.timing
+    task.time_limit = None if timing.attempt is None else timing.attempt.total_seconds()
+    task.soft_time_limit = None if timing.soft is None else timing.soft.total_seconds()
+
+
+def body_of(task: Any) -> Callable[..., Any]:
+    """The body without Celery's autoretry wrapper: the contract does what that declares, by the one path of retries.
 
     The wrapper would also catch ``Reject``, and send the retry before the attempt is settled.
     """
-    plain = task.__dict__.pop("_orig_run", None)
-    if plain is not None:
-        task.run = plain
+    body: Callable[..., Any] = getattr(task, "_orig_run", task.run)
+    return body
 
 
 def _declared(task: Any, name: str) -> Any:

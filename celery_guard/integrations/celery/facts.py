@@ -76,7 +76,8 @@ def log_findings(app: Celery, pool: Any = None) -> list[Finding]:
 def pool_named(pool: Any) -> str:
     """The short name of a pool: of ``threads``, ``celery.concurrency.thread:TaskPool``, or the class itself."""
     name = pool if isinstance(pool, str) else pool.__module__
-    short = name.partition(":")[0].rpartition(".")[2]
+    parts = name.replace(":", ".").split(".")
+    short = parts[-2] if len(parts) > 1 and parts[-1][:1].isupper() else parts[-1]
     return _POOLS.get(short, short)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from celery import Celery
 
 from . import signals
+from .control import guarded_control
 from .relay import RelayStep, register_relay_task
 from .runtime import ATTRIBUTE, Runtime
 from .send import Sender
-from .worker import ConsumerStep
+from .worker import BootStep, ConsumerStep
 
 __all__ = ["install"]
 
@@ -25,6 +26,9 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     setattr(app, ATTRIBUTE, runtime)
     runtime.sender = Sender(runtime, app.send_task)
     app.send_task = runtime.sender
+    app.control_cls = guarded_control(app)
+    app.__dict__.pop("control", None)
+    app.steps["worker"].add(BootStep)
     app.steps["worker"].add(RelayStep)
     app.steps["consumer"].add(ConsumerStep)
     register_relay_task(runtime)

@@ -6,8 +6,10 @@ or an exception. What Celery would send after the body (links, the chain's next 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -41,6 +43,7 @@ from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import Reason, State
 
 from .attempt import Attempt, collecting, current_attempt
+from .capture import decode
 from .limits import soft_limit_allowed, soft_limit_deferred
 from .result import decode_result, encode_result
 
@@ -55,7 +58,7 @@ logger = logging.getLogger("celery_guard.run")
 _ENDED_BY_SIGTERM = -(256 - 15)
 
 
-def perform(runtime: Runtime, task: Any, inner: Callable[[], Any]) -> Any:
+def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run one delivery of ``task``; ``inner`` is its body. Returns or raises what the tracer is to make of it."""
     request = task.request
     contract = runtime.contract_of(task)
@@ -70,13 +73,13 @@ def perform(runtime: Runtime, task: Any, inner: Callable[[], Any]) -> Any:
         tells_success=waits,
         tells_failure=waits or bool(request.errbacks) or bool(request.chain) or task.store_errors_even_if_ignored,
     )
-    made = _Made(runtime, task, request)
+    made = _Made(runtime, task, inner, args, kwargs)
     with soft_limit_deferred():
         try:
-            ending = runtime.runner.run(delivery, lambda job: made.outcome(job, inner))
+            ending = runtime.runner.run(delivery, made.outcome)
             if isinstance(ending, Unheard):
                 made.adopt()
-                ending = runtime.runner.run(delivery, lambda job: made.outcome(job, inner))
+                ending = runtime.runner.run(delivery, made.outcome)
         except StoreError as error:
             # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
             logger.error("job %s: the store could not be reached, the job stays unfinished: %s", request.id, error)
@@ -87,29 +90,46 @@ def perform(runtime: Runtime, task: Any, inner: Callable[[], Any]) -> Any:
 class _Made:
     """One delivery on Celery's side."""
 
-    def __init__(self, runtime: Runtime, task: Any, request: Any) -> None:
+    def __init__(self, runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self._runtime = runtime
         self._task = task
-        self._request = request
+        self._inner = inner
+        self._call = args, kwargs
+        self._request = task.request
+        found = open_header((self._request.headers or {}).get(HEADER))
+        self._envelope = found if isinstance(found, Envelope) else None
         self._value: Any = None
+        self._ignored_by_body = False
 
     # -- the body ---------------------------------------------------------------------------------------------------
 
-    def outcome(self, job: RunningJob, inner: Callable[[], Any]) -> Outcome:
+    def outcome(self, job: RunningJob) -> Outcome:
         """Run the body, and say in the guard's words how it came back."""
         attempt = Attempt(self._request, job)
         token = current_attempt.set(attempt)
         try:
-            return self._outcome(attempt, inner)
+            if self._envelope is not None and self._envelope.generation != job.generation:
+                self._read_again(job)
+            return self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
-    def _outcome(self, attempt: Attempt, inner: Callable[[], Any]) -> Outcome:
+    def _read_again(self, job: RunningJob) -> None:
+        """A late copy of an earlier message woke this job up: what counts is the message that is stored."""
+        payload = self._runtime.store.payload(job.id, job.generation)
+        if payload is None:
+            return
+        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+        self._call = args, kwargs
+        self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        args, kwargs = self._call
         returned = False
         try:
             with soft_limit_allowed():
                 self._mark_started()
-                self._value = inner()
+                self._value = self._inner(*args, **kwargs)
                 returned = True
         except (SoftTimeLimitExceeded, CelerySoftTimeLimit) as error:
             if not returned:
@@ -140,6 +160,8 @@ class _Made:
             return Returned(encode_result(self._task, self._value, needed), self._follow())
         except (EncodeError, PayloadError) as error:
             return Failed(error, final=Reason.FAILED)
+        except Exception as error:  # noqa: BLE001 - what follows cannot be built: the job has failed, and says why
+            return Failed(error)
 
     def _follow(self) -> tuple[NewJob, ...]:
         """The rows of what Celery hangs on this job's success, built by Celery's own code."""
@@ -167,10 +189,12 @@ class _Made:
         if kept is None:
             assert asked is not None
             return RetryAsked(error, _seconds(asked.when))
-        return RetryAsked(error, kept.delay if attempt.delayed else None, self._next_payload(kept, attempt.changed))
+        return RetryAsked(error, kept.delay if attempt.delayed else None, self._next_payload(kept, attempt.changed, attempt.job.generation))
 
     def _ignored(self, attempt: Attempt) -> Outcome:
         if attempt.handed_over is None:
+            # a chord would wait for ever for the part of a member that says nothing
+            self._ignored_by_body = not self._request.chord
             return Ignored()
         for index, job in enumerate(attempt.handed_over):
             if job.id == self._request.id:
@@ -178,13 +202,12 @@ class _Made:
                 return Replaced(job.payload, others)
         return HandedOver(tuple(attempt.handed_over))
 
-    def _next_payload(self, kept: Draft, changed: bool) -> Payload | None:
+    def _next_payload(self, kept: Draft, changed: bool, generation: int) -> Payload | None:
         """The message of the next generation; None where it is this one again, byte for byte."""
         if not changed:
             return None
-        found = open_header((self._request.headers or {}).get(HEADER))
-        envelope = found if isinstance(found, Envelope) else Envelope(id=self._request.id)
-        next_one = replace(envelope, generation=envelope.generation + 1)
+        envelope = self._envelope or Envelope(id=self._request.id)
+        next_one = replace(envelope, generation=generation + 1)
         return seal(kept, next_one, self._runtime.settings.payload_limit)
 
     def _mark_started(self) -> None:
@@ -195,11 +218,36 @@ class _Made:
     # -- a message without a row ------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Accept a message that was sent without the guard, or whose row is gone: it was accepted by somebody."""
-        logger.warning("job %s: the store has no row for this message; it is adopted", self._request.id)
+        """Accept a message that was sent without the guard, or whose row is gone: it was accepted by somebody.
+
+        A message of the guard's that is older than rows are kept may have run long ago: it goes to quarantine.
+
+        Raises ``Ignore`` for that one.
+        """
         with collecting(by_celery=True) as collected:
             self._task.signature_from_request(self._request).apply_async()
+        age = self._age()
+        keep = self._runtime.settings.keep
+        if age is not None and age > keep:
+            (job,) = collected.jobs
+            number = self._runtime.store.quarantine(
+                queue=job.queue,
+                body=job.payload.body,
+                headers=job.payload.headers,
+                content_type="",
+                content_encoding="",
+                reason=f"older than ended jobs are kept ({age} > {keep}), and without a row: it may have run",
+            )
+            logger.error("job %s is older than any row; set aside as quarantine %d", self._request.id, number)
+            raise Ignore("set aside")
+        logger.warning("job %s: the store has no row for this message; it is adopted", self._request.id)
         enqueue(self._runtime.store, collected.jobs)
+
+    def _age(self) -> timedelta | None:
+        """How long ago the guard accepted the message, by the publisher's clock; None for a message without the guard."""
+        if self._envelope is None or self._envelope.created is None:
+            return None
+        return timedelta(seconds=time.time() - self._envelope.created)
 
     # -- what Celery hears ------------------------------------------------------------------------------------------
 
@@ -207,6 +255,9 @@ class _Made:
         """Return or raise what Celery's tracer makes the right thing of."""
         request = self._request
         match ending:
+            case Done(fence=fence) if self._ignored_by_body:
+                self._runtime.keeper.told(request.id, fence)
+                raise Ignore("ignored by the body")
             case Done(fence=fence):
                 request.callbacks = request.chain = None
                 request.guard_tells = fence

@@ -24,7 +24,7 @@ from celery_guard.settings import Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 
-from .declared import read_options, unwrap_autoretry
+from .declared import apply, read_options
 from .send import signature_of
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
@@ -84,10 +84,9 @@ class Runtime:
             return None
         contract = self._contracts.get(task.name)
         if contract is None:
-            unwrap_autoretry(task)
             contract = resolve(task.contract, read_options(task), self.signature_of(task), task.name)
-            task.max_retries = contract.explicit_retries
             self._contracts[task.name] = contract
+            apply(contract, task)
         return contract
 
     def contract_named(self, name: str) -> Effective:

@@ -35,6 +35,7 @@ from celery_guard.store.protocol import Door
 
 from .attempt import Collected, collector, current_attempt
 from .capture import Captured, capture
+from .declared import body_of
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -229,6 +230,6 @@ def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:
 def signature_of(task: Any) -> inspect.Signature | None:
     """The signature of a task's body without ``self``; None where it cannot be read."""
     try:
-        return inspect.signature(getattr(task, "_orig_run", task.run))
+        return inspect.signature(body_of(task))
     except (TypeError, ValueError):
         return None

@@ -19,6 +19,7 @@ from celery_guard.contract.contract import Contract
 from celery_guard.flow.context import RunningJob, current_job
 
 from .attempt import collecting, current_attempt
+from .declared import body_of
 from .install import install
 from .perform import perform
 from .runtime import Runtime, runtime_of
@@ -54,9 +55,15 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
-        """Called by Celery when the task is bound to an app: its sends go through the guard's door from now on."""
+        """Called by Celery when the task is bound to an app: its sends go through the guard's door from now on.
+
+        Raises ``ContractError`` where the contract makes no sense.
+        """
         super().on_bound(app)
-        install(app, {})
+        runtime = install(app, {})
+        task = app._tasks.get(cls.name)
+        if isinstance(task, cls):
+            runtime.contract_of(task)
         cls.guard_track_started = cls.guard_track_started or bool(cls.track_started)
         cls.track_started = False
 
@@ -167,14 +174,15 @@ def _guarded_call(original: _Call) -> _Call:
         if not _is_delivery(request) or getattr(request, "guard_entered", False):
             return original(self, *args, **kwargs)
         request.guard_entered = True
+        self.run = body_of(self)
 
-        def body() -> Any:
+        def body(*args: Any, **kwargs: Any) -> Any:
             hook = getattr(type(self).before_start, _WRAPPED, None)
             if hook is not None:
                 hook(self, request.id, args, kwargs)
             return original(self, *args, **kwargs)
 
-        return perform(runtime_of(self.app), self, body)
+        return perform(runtime_of(self.app), self, body, args, kwargs)
 
     setattr(__call__, _WRAPPED, original)
     return __call__

@@ -1,4 +1,6 @@
-"""What the guard changes in a worker's consumer: a message that nobody can open is set aside, not dropped.
+"""What the guard does at a worker's boot, and what it changes in its consumer.
+
+A message that nobody can open is set aside, not dropped.
 
 Celery acknowledges and forgets a message that it cannot decode, and stores FAILURE for a task it does not know, though another
 worker of the fleet may know it. Undecodable messages go to quarantine, as raw bytes. A guarded job whose task is unknown here is
@@ -14,16 +16,33 @@ from typing import Any
 
 from celery import bootsteps
 
-from celery_guard.errors import StoreError
+from celery_guard.errors import StoreError, StoreUnavailableError
 from celery_guard.job.envelope import HEADER
 
+from .facts import log_findings
 from .runtime import runtime_of
 
-__all__ = ["ConsumerStep"]
+__all__ = ["BootStep", "ConsumerStep"]
 
 logger = logging.getLogger("celery_guard.worker")
 
 _Handler = Callable[..., Any]
+
+
+class BootStep(bootsteps.Step):  # type: ignore[misc]
+    """What a worker finds out before it starts: that its store is there, and what is unsafe about its settings."""
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        runtime = runtime_of(worker.app)
+        try:
+            runtime.store.check()
+        except StoreUnavailableError as error:
+            logger.error("the store cannot be reached yet; jobs wait until it can: %s", error)
+        finally:
+            # what is open here would be inherited by every child
+            runtime.store.close()
+        log_findings(worker.app, worker.pool_cls)
 
 
 class ConsumerStep(bootsteps.Step):  # type: ignore[misc]

@@ -9,11 +9,13 @@ from celery_guard.contract.facts import Finding, Severity
 
 __all__ = ["lines", "summary", "worst"]
 
+_INDENT = "    "
+
 
 def lines(finding: Finding, width: int = 100) -> list[str]:
     """One finding: code, severity and what was found; why it matters; what to do."""
     return [
-        f"{finding.code} {finding.severity.value}: {finding.found}",
+        *textwrap.wrap(f"{finding.code} {finding.severity.value}: {finding.found}", width, subsequent_indent=_INDENT),
         *_block("why: ", finding.why, width),
         *_block("fix: ", finding.fix, width),
     ]
@@ -32,5 +34,5 @@ def worst(findings: Sequence[Finding]) -> int:
 
 
 def _block(label: str, text: str, width: int) -> list[str]:
-    indent = "    "
-    return textwrap.wrap(text, width, initial_indent=indent + label, subsequent_indent=indent + " " * len(label))
+    later = _INDENT + " " * len(label)
+    return textwrap.wrap(text, width, initial_indent=_INDENT + label, subsequent_indent=later)

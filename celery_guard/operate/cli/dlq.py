@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,11 +42,11 @@ def list_(target: Target, /, **which: Any) -> None:
         Column("task", lambda job: job.task),
         Column("owner", lambda job: _team(target, job)),
         Column("reason", lambda job: str(job.reason or "")),
-        Column("class", lambda job: job.failure_class or ""),
-        Column("cause", lambda job: job.cause or ""),
-        Column("attempts", lambda job: str(job.attempts)),
-        Column("tenant", lambda job: job.tenant or ""),
-        Column("died", lambda job: ago(job.finished)),
+        Column("died", lambda job: ago(job.finished), whole=True, minor=True),
+        Column("class", lambda job: job.failure_class or "", minor=True),
+        Column("cause", lambda job: job.cause or "", whole=True, minor=True),
+        Column("attempts", lambda job: str(job.attempts), minor=True),
+        Column("tenant", lambda job: job.tenant or "", minor=True),
     )
     list_jobs(target, columns, "no dead letters", states=[State.DEAD], **which)
 
@@ -67,8 +68,16 @@ def show(target: Target, id: str, traceback: bool, reveal: bool) -> None:
         target.terminal.note(f"The job {job.id} is no dead letter, it is {job.shown_state}. Type: {look}")
         click.get_current_context().exit(1)
     target.load_tasks()
-    more = {"contract_owner": _team(target, job), **_message(target.store.payload(id), reveal)}
+    payload = target.store.payload(id)
+    more = {"contract_owner": _team(target, job), "message_bytes": "gone" if payload is None else len(payload.body)}
+    message = _message(payload) if reveal and payload is not None else {}
+    if target.terminal.as_json:
+        show_job(target.terminal, job, traceback=traceback, more={**more, **message})
+        return
     show_job(target.terminal, job, traceback=traceback, more=more)
+    for part, value in message.items():
+        target.terminal.heading(part)
+        target.terminal.say(value if isinstance(value, str) else json.dumps(value, indent=2))
 
 
 @dlq.command()
@@ -100,12 +109,12 @@ def _team(target: Target, job: Job) -> str:
     return target.runtime.contract_named(job.task).owner or ""
 
 
-def _message(payload: Payload | None, reveal: bool) -> dict[str, str]:
-    if payload is None:
-        return {"message": "is gone"}
-    if not reveal:
-        return {"message": f"{len(payload.body)} bytes (--reveal shows them)"}
-    return {"headers": payload.headers, "delivery": payload.delivery, "body": legible(payload.body)}
+def _message(payload: Payload) -> dict[str, Any]:
+    return {
+        "headers": json.loads(payload.headers),
+        "delivery": json.loads(payload.delivery),
+        "body": legible(payload.body),
+    }
 
 
 def legible(body: bytes) -> str:

@@ -32,11 +32,11 @@ _JOBS: tuple[Column[Job], ...] = (
     Column("task", lambda job: job.task),
     Column("state", lambda job: job.shown_state),
     Column("reason", lambda job: str(job.reason or "")),
-    Column("attempts", lambda job: str(job.attempts)),
-    Column("queue", lambda job: job.queue),
-    Column("tenant", lambda job: job.tenant or ""),
-    Column("due", lambda job: ago(job.due)),
-    Column("accepted", lambda job: ago(job.created)),
+    Column("accepted", lambda job: ago(job.created), whole=True, minor=True),
+    Column("due", lambda job: ago(job.due) if job.state is State.PENDING else "", minor=True),
+    Column("attempts", lambda job: str(job.attempts), minor=True),
+    Column("queue", lambda job: job.queue, minor=True),
+    Column("tenant", lambda job: job.tenant or "", minor=True),
 )
 
 
@@ -80,15 +80,15 @@ def show(target: Target, id: str, traceback: bool) -> None:
     show_job(target.terminal, job, traceback=traceback)
 
 
-def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str, str] | None = None) -> None:
-    """Print one job with its failures; ``more`` is put beside what every job has."""
+def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str, Any] | None = None) -> None:
+    """Print one job with its failures; ``more`` is put beside what every job has: texts, and for JSON anything."""
     more = more or {}
     if terminal.as_json:
         left_out = () if traceback else ("traceback",)
         failures = [record(failure, left_out) for failure in job.failures]
         terminal.json({**_record(job), **more, "failures": failures})
         return
-    terminal.details([*_lines(job), *((name.replace("_", " "), text) for name, text in more.items())])
+    terminal.details([*_lines(job), *((name.replace("_", " "), str(text)) for name, text in more.items())])
     if job.failures:
         terminal.heading("failures, oldest first")
         terminal.listing(job.failures, _FAILURES, "")
@@ -98,14 +98,23 @@ def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str
 
 
 _FAILURES: tuple[Column[StoredFailure], ...] = (
-    Column("at", lambda failure: when(failure.at)),
-    Column("attempt", lambda failure: str(failure.attempt or "")),
-    Column("fence", lambda failure: str(failure.fence)),
+    Column("at", lambda failure: when(failure.at), whole=True),
+    Column("attempt", lambda failure: str(failure.attempt or ""), minor=True),
+    Column("fence", lambda failure: str(failure.fence), whole=True),
     Column("class", lambda failure: failure.failure_class),
     Column("type", lambda failure: failure.type_name),
     Column("message", lambda failure: failure.message + (" (shortened)" if failure.truncated else "")),
-    Column("worker", lambda failure: failure.worker),
+    Column("worker", lambda failure: failure.worker, minor=True),
 )
+
+
+#: What happens at a row's due instant; for ended ones Celery is told again.
+_DUE = {
+    State.PENDING: "due",
+    State.SENT: "missed from",
+    State.RUNNING: "lease ends",
+    State.UNKNOWN: "looked at",
+}
 
 
 def _lines(job: Job) -> list[tuple[str, str]]:
@@ -117,15 +126,18 @@ def _lines(job: Job) -> list[tuple[str, str]]:
         ("id", job.id),
         ("task", job.task),
         ("state", job.shown_state + (f" ({job.reason})" if job.reason else "")),
-        ("counts", ", ".join(f"{count} {name}" for count, name in counts if count)),
-        ("held by", f"{job.owner} (fence {job.fence})" if job.owner else ""),
+        ("counts", ", ".join(f"{name} {count}" for count, name in counts if count)),
+        (
+            "held by" if job.state is State.RUNNING else "last held by",
+            f"{job.owner} (fence {job.fence})" if job.owner else "",
+        ),
         ("queue", job.queue),
         ("priority", "" if job.priority is None else str(job.priority)),
         ("tenant", job.tenant or ""),
         ("key", job.key or ""),
         ("follows", job.holder or ""),
         ("accepted", when(job.created)),
-        ("due", when(job.due)),
+        (_DUE.get(job.state, "told again"), when(job.due)),
         ("published", when(job.sent)),
         ("started", when(job.started)),
         ("ended", when(job.finished)),

@@ -37,10 +37,10 @@ class _Words(click.Group):
     """A group whose words live in modules of the same name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [word for word in _WORDS if find_spec(f"{__package__}.{word}")]
+        return [word for word in _WORDS if _lives_here(word)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in _WORDS or not _lives_here(cmd_name):
             return None
         found: click.Command = getattr(import_module(f"{__package__}.{cmd_name}"), cmd_name)
         return found
@@ -51,6 +51,10 @@ class _Words(click.Group):
         except GuardError as error:
             click.echo(f"error [{error.code}]: {error}", err=True)
             ctx.exit(error.exit_code)
+
+
+def _lives_here(word: str) -> bool:
+    return find_spec(f"{__package__}.{word}") is not None
 
 
 def _remember(key: str, value: Any) -> Callable[[click.Context, click.Parameter, Any], None]:

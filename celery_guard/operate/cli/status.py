@@ -68,11 +68,11 @@ def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | 
         target.terminal.listing(
             beats,
             (
-                Column("name", lambda beat: beat.name),
+                Column("name", lambda beat: beat.name, whole=True),
                 Column("alive", lambda beat: "yes" if beat.live else "no"),
                 Column("last seen", lambda beat: ago(beat.beat)),
-                Column("who", lambda beat: beat.token),
-                Column("detail", lambda beat: beat.detail),
+                Column("who", lambda beat: beat.token, minor=True),
+                Column("detail", lambda beat: beat.detail, minor=True),
             ),
             "",
         )

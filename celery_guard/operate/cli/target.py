@@ -108,8 +108,8 @@ class Target:
 
     @property
     def _unnamed(self) -> str:
-        root, *words = self._ctx.command_path.split()
-        return f"No app was named. Type: {self.typed(*(word for word in words if word != 'guard'))}; or set CELERY_APP."
+        words = [word for word in self._ctx.command_path.split()[1:] if word != "guard"]
+        return f"No app was named. Type: {self.typed(*words)}; or set CELERY_APP."
 
 
 def load_app(name: str) -> Celery:

@@ -20,6 +20,9 @@ __all__ = ["Column", "Terminal"]
 
 T = TypeVar("T")
 
+#: Blanks between two columns.
+_GAP = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
@@ -29,6 +32,8 @@ class Column(Generic[T]):
     text: Callable[[T], str]
     #: Never broken into two lines: an id has to be copied whole.
     whole: bool = False
+    #: Left out on a terminal that is too narrow for all.
+    minor: bool = False
 
 
 class Terminal:
@@ -64,11 +69,11 @@ class Terminal:
         cells = [[one_line(column.text(item)) for item in items] for column in columns]
         used = [(column, texts) for column, texts in zip(columns, cells, strict=True) if any(texts)]
         if sys.stdout.isatty():
-            self._table([column for column, _ in used], [texts for _, texts in used])
+            self._table(used)
             return
-        widths = [max(len(column.title), *map(len, texts)) for column, texts in used]
+        widths = _widths(used)
         for row in zip(*([column.title.upper(), *texts] for column, texts in used), strict=True):
-            self.say("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+            self.say((" " * _GAP).join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
     def details(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Print labelled values, one a line, without the empty ones."""
@@ -82,17 +87,35 @@ class Terminal:
         self.say()
         self.say(text)
 
-    def _table(self, columns: Sequence[Column[Any]], cells: Sequence[Sequence[str]]) -> None:
+    def _table(self, used: Sequence[tuple[Column[Any], Sequence[str]]]) -> None:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
+        console = Console(no_color=not self._color or None, highlight=False)
+        used = _fitting(used, console.width)
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        for column, _ in used:
             table.add_column(Text(column.title), no_wrap=column.whole, overflow="fold")
-        for row in zip(*cells, strict=True):
+        for row in zip(*(texts for _, texts in used), strict=True):
             table.add_row(*(Text(_encodable(text, sys.stdout)) for text in row))
-        Console(no_color=not self._color or None, highlight=False).print(table)
+        console.print(table)
+
+
+def _widths(used: Sequence[tuple[Column[Any], Sequence[str]]]) -> list[int]:
+    return [max(len(column.title), *map(len, texts)) for column, texts in used]
+
+
+def _fitting(
+    used: Sequence[tuple[Column[Any], Sequence[str]]], width: int
+) -> Sequence[tuple[Column[Any], Sequence[str]]]:
+    """Without as many minor columns, from the right, as it takes for the rest to fit."""
+    used = list(used)
+    for pair in reversed([pair for pair in used if pair[0].minor]):
+        if sum(_widths(used)) + _GAP * (len(used) - 1) <= width:
+            break
+        used.remove(pair)
+    return used
 
 
 def _encodable(text: str, stream: Any) -> str:

@@ -47,7 +47,7 @@ def upgrade_sql(dialect: Dialect) -> str:
     """The statements that an upgrade from nothing would run."""
     written = io.StringIO()
     config = _config(written)
-    config.attributes["dialect"] = dialect.name
+    config.attributes["dialect"] = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
     command.upgrade(config, "head", sql=True)
     return written.getvalue()
 

@@ -368,6 +368,9 @@ class SqlStore:
 
     def upgrade_sql(self) -> str:
         """The statements that :meth:`upgrade` would run, as text."""
+        if self._traits.name == "mysql":
+            # Which server it is, MySQL or MariaDB, decides about a word, and only the server can tell.
+            return self._database.each(lambda connection, again: schema.upgrade_sql(connection.dialect))
         return schema.upgrade_sql(self._database.engine.dialect)
 
     def check(self) -> None:

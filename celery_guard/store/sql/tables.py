@@ -49,8 +49,8 @@ metadata = MetaData()
 #: States of jobs that a person may want to see together: what failed alike.
 _LETTERS = ", ".join(f"'{state}'" for state in (State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED))
 
-# MySQL's usual collations fold case and accents; ids, hashes and names are compared exactly.
-_EXACT: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+# With a collation that compares exactly, which MySQL and MariaDB call by different names: the migration chooses it.
+_INNODB: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
 
 
 def _partial(condition: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ job = Table(
     Index("guard_job_keep_until", "keep_until", **_partial("keep_until IS NOT NULL")),
     Index("guard_job_cause", "state", "cause", **_partial(f"state IN ({_LETTERS})")),
     Index("guard_job_created", "created"),
-    **_EXACT,
+    **_INNODB,
 )
 
 payload = Table(
@@ -148,7 +148,7 @@ payload = Table(
     _bytes("body"),
     _long_text("headers"),
     _long_text("delivery"),
-    **_EXACT,
+    **_INNODB,
 )
 
 result = Table(
@@ -158,7 +158,7 @@ result = Table(
     _bytes("body"),
     _id("content_type", nullable=False),
     _id("content_encoding", nullable=False),
-    **_EXACT,
+    **_INNODB,
 )
 
 failure = Table(
@@ -177,7 +177,7 @@ failure = Table(
     _id("cause", nullable=False),
     _id("worker", nullable=False),
     _flag("truncated"),
-    **_EXACT,
+    **_INNODB,
 )
 
 step = Table(
@@ -193,7 +193,7 @@ step = Table(
     Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")),
     _id("content_type"),
     _id("content_encoding"),
-    **_EXACT,
+    **_INNODB,
 )
 
 checkpoint = Table(
@@ -204,7 +204,7 @@ checkpoint = Table(
     Column("fence", BigInteger, nullable=False),
     _instant("written", nullable=False),
     _bytes("body"),
-    **_EXACT,
+    **_INNODB,
 )
 
 replay = Table(
@@ -220,7 +220,7 @@ replay = Table(
     _instant("created", nullable=False),
     _instant("done"),
     Index("guard_replay_next", "batch", "state", "position"),
-    **_EXACT,
+    **_INNODB,
 )
 
 # SQLite numbers rows by itself only where the key is spelled INTEGER.
@@ -241,7 +241,7 @@ quarantine = Table(
     Column("size", BigInteger, nullable=False),
     _bytes("body"),
     Index("guard_quarantine_token", "token", unique=True),
-    **_EXACT,
+    **_INNODB,
 )
 
 audit = Table(
@@ -255,7 +255,7 @@ audit = Table(
     _long_text("reason"),
     _long_text("detail"),
     Index("guard_audit_job", "job"),
-    **_EXACT,
+    **_INNODB,
 )
 
 heartbeat = Table(
@@ -266,7 +266,7 @@ heartbeat = Table(
     _instant("beat", nullable=False),
     _instant("until", nullable=False),
     _long_text("detail"),
-    **_EXACT,
+    **_INNODB,
 )
 
 store = Table(
@@ -274,5 +274,5 @@ store = Table(
     metadata,
     _id("id", primary_key=True),
     _instant("created", nullable=False),
-    **_EXACT,
+    **_INNODB,
 )

@@ -77,23 +77,23 @@ def failure(message: str = "card declined", **given: Any) -> StoredFailure:
     return StoredFailure(**{**values, **given})
 
 
-def _owned(granted: Granted, state: State, **given: Any) -> Settlement:
-    return Settlement(id=granted.id, fence=granted.fence, owner=granted.owner, state=state, **given)
+def _owned(granted: Granted, given: dict[str, Any], **usual: Any) -> Settlement:
+    return Settlement(id=granted.id, fence=granted.fence, owner=granted.owner, **{**usual, **given})
 
 
 def succeeded(granted: Granted, **given: Any) -> Settlement:
     """The attempt returned; by default Celery needs not be told."""
-    return _owned(granted, State.SUCCEEDED, **{"told": True, "result": result(), **given})
+    return _owned(granted, given, state=State.SUCCEEDED, told=True, result=result())
 
 
 def dead(granted: Granted, **given: Any) -> Settlement:
     """The attempt failed for good; by default Celery needs not be told."""
-    return _owned(granted, State.DEAD, **{"told": True, "reason": Reason.FAILED, "failure": failure(), **given})
+    return _owned(granted, given, state=State.DEAD, told=True, reason=Reason.FAILED, failure=failure())
 
 
 def retried(granted: Granted, **given: Any) -> Settlement:
     """The attempt failed and is to be repeated, by default at once."""
-    return _owned(granted, State.PENDING, **{"reason": Reason.RETRY, "retried": True, **given})
+    return _owned(granted, given, state=State.PENDING, reason=Reason.RETRY, retried=True)
 
 
 def ended(taken: Outgoing, **given: Any) -> Settlement:

@@ -13,7 +13,12 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_EXACT: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+
+def _exact() -> dict[str, Any]:
+    """Compare ids, hashes and names exactly: usual collations fold case and accents, and most take no note of spaces at
+    the end. The two servers have another name each for the one that does."""
+    collation = "utf8mb4_nopad_bin" if getattr(op.get_context().dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
+    return {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": collation}
 
 
 def upgrade() -> None:
@@ -97,7 +102,7 @@ def _job() -> None:
         _text("progress", nullable=True),
         _word("failure_class", nullable=True),
         _id("cause"),
-        **_EXACT,
+        **_exact(),
     )
     _index("guard_job_due", ["state", "due"], "due IS NOT NULL")
     held = sa.text("held_key IS NOT NULL")
@@ -118,7 +123,7 @@ def _beside_the_job() -> None:
         _bytes("body"),
         _text("headers"),
         _text("delivery"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_table(
         "guard_result",
@@ -126,7 +131,7 @@ def _beside_the_job() -> None:
         _bytes("body"),
         _id("content_type", nullable=False),
         _id("content_encoding", nullable=False),
-        **_EXACT,
+        **_exact(),
     )
     op.create_table(
         "guard_failure",
@@ -142,7 +147,7 @@ def _beside_the_job() -> None:
         _id("cause", nullable=False),
         _id("worker", nullable=False),
         _flag("truncated"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_table(
         "guard_step",
@@ -156,7 +161,7 @@ def _beside_the_job() -> None:
         _bytes("body", nullable=True),
         _id("content_type"),
         _id("content_encoding"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_table(
         "guard_checkpoint",
@@ -165,7 +170,7 @@ def _beside_the_job() -> None:
         sa.Column("fence", sa.BigInteger, nullable=False),
         _instant("written", nullable=False),
         _bytes("body"),
-        **_EXACT,
+        **_exact(),
     )
 
 
@@ -181,7 +186,7 @@ def _operations() -> None:
         _text("reason"),
         _instant("created", nullable=False),
         _instant("done"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_index("guard_replay_next", "guard_replay", ["batch", "state", "position"])
     op.create_table(
@@ -196,7 +201,7 @@ def _operations() -> None:
         _text("headers"),
         sa.Column("size", sa.BigInteger, nullable=False),
         _bytes("body"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_index("guard_quarantine_token", "guard_quarantine", ["token"], unique=True)
     op.create_table(
@@ -208,7 +213,7 @@ def _operations() -> None:
         _id("job"),
         _text("reason"),
         _text("detail"),
-        **_EXACT,
+        **_exact(),
     )
     op.create_index("guard_audit_job", "guard_audit", ["job"])
     op.create_table(
@@ -218,13 +223,13 @@ def _operations() -> None:
         _instant("beat", nullable=False),
         _instant("until", nullable=False),
         _text("detail"),
-        **_EXACT,
+        **_exact(),
     )
 
 
 def _store() -> None:
     """The table that says which store this is, with its one row."""
-    op.create_table("guard_store", _id("id", primary_key=True), _instant("created", nullable=False), **_EXACT)
+    op.create_table("guard_store", _id("id", primary_key=True), _instant("created", nullable=False), **_exact())
     name = op.get_context().dialect.name
     if name == "postgresql":
         row = "CAST(gen_random_uuid() AS VARCHAR), CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
