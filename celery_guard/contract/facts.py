@@ -52,10 +52,8 @@ class TaskFacts:
 
     name: str
     guarded: bool
-    #: What holds; None where the task has no guard, or its contract makes no sense.
+    #: What holds; None where the task has no guard.
     contract: Effective | None = None
-    #: Why its contract makes no sense.
-    contract_error: str = ""
     acks_late: bool = False
     reject_on_worker_lost: bool = False
     acks_on_timeout: bool = True

@@ -161,21 +161,15 @@ def _green(facts: AppFacts) -> Iterator[Finding]:
 
 
 def _contracts(facts: AppFacts) -> Iterator[Finding]:
-    for task in facts.tasks:
-        if task.contract_error:
-            yield Finding(
-                "CHECK-301", Severity.ERROR, task.contract_error, "The task cannot be enqueued or run.",
-                "Correct the contract, or the option of Celery's that contradicts it.", (task.name,),
-            )  # fmt: skip
     held = [(task, task.contract) for task in facts.guarded if task.contract is not None]
     yield from _about(
-        "CHECK-302", Severity.INFO, (task for task, contract in held if contract.owner is None),
+        "CHECK-301", Severity.INFO, (task for task, contract in held if contract.owner is None),
         "no owner",
         "A dead letter of such a task says nobody who could be asked.",
         'Contract(owner="the team").',
     )  # fmt: skip
     yield from _about(
-        "CHECK-303", Severity.INFO, (task for task, contract in held if contract.retry.declared and contract.key is None),
+        "CHECK-302", Severity.INFO, (task for task, contract in held if contract.retry.declared and contract.key is None),
         "retries without a key",
         "The same call that is enqueued twice is two jobs, and each of them is repeated.",
         'Contract(key="the argument that names the call"), where the same call must not happen twice.',
@@ -262,5 +256,5 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
 #: Every code there is.
 CODES = (
     "CHECK-101", "CHECK-102", "CHECK-103", "CHECK-104", "CHECK-201", "CHECK-202", "CHECK-203", "CHECK-301", "CHECK-302",
-    "CHECK-303", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-601",
+    "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-601",
 )  # fmt: skip

@@ -90,18 +90,22 @@ class Sweep:
     def recover_unclaimed(self) -> int:
         """Publish again what was published and never claimed, or give it up."""
         moved = 0
+        waiting: list[Attempt] = []
         depths: dict[str, int | None] = {}
         for attempt in self._store.suspects(_LIMIT):
             if attempt.queue not in depths:
                 depths[attempt.queue] = self._publisher.depth(attempt.queue)
-            moved += self._unclaimed(attempt, depths[attempt.queue])
+            if depths[attempt.queue] and not attempt.overtaken and not _is_over(attempt):
+                waiting.append(attempt)
+            else:
+                moved += self._unclaimed(attempt)
+        if waiting:
+            self._store.defer(waiting, self._settings.suspect_after)
         return moved
 
-    def _unclaimed(self, attempt: Attempt, depth: int | None) -> bool:
-        if attempt.remaining is not None and attempt.remaining <= timedelta(0):
+    def _unclaimed(self, attempt: Attempt) -> bool:
+        if _is_over(attempt):
             return self._give_up(attempt, Reason.EXPIRED, "the deadline was over before any worker took the job")
-        if depth and not attempt.overtaken:
-            return not self._store.defer(attempt, self._settings.suspect_after)
         if attempt.publications >= self._settings.max_publications:
             if self._knows(attempt.task):
                 return self._give_up(attempt, Reason.NEVER_CLAIMED, "published many times, and no worker took it")
@@ -132,6 +136,10 @@ class Sweep:
             error, failure_class="unknown", task=attempt.task, worker=attempt.owner or self._name, fence=attempt.fence,
             attempt=attempt.attempts,
         )  # fmt: skip
+
+
+def _is_over(attempt: Attempt) -> bool:
+    return attempt.remaining is not None and attempt.remaining <= timedelta(0)
 
 
 def _lapse_error(attempt: Attempt, next: Next) -> Exception:

@@ -7,7 +7,7 @@ The bounds, each counted where it cannot be forgotten:
 =============  ========================================  ==========================================
 bound          counted                                   over it
 =============  ========================================  ==========================================
-attempts       when an attempt is claimed                ``dead`` (exhausted)
+attempts       when an attempt is claimed                ``dead`` (exhausted, or time_limit)
 crashes        when the sweep takes a lapsed lease       ``dead`` (crashed)
 wall-clock     from acceptance, ``Retry.within``         ``dead`` (exhausted)
 deadline       from acceptance, unchanged by retries     ``dead`` (expired)
@@ -30,7 +30,7 @@ from .row import Attempt
 from .state import Reason, State
 from .verdict import Granted
 
-__all__ = ["Next", "after_crash", "after_failure", "after_retry_asked", "attempts_made"]
+__all__ = ["Next", "after_crash", "after_failure", "after_limit", "after_retry_asked", "attempts_made"]
 
 _NO_DELAY = timedelta(0)
 
@@ -87,23 +87,43 @@ def after_retry_asked(
     return _again(granted, contract, elapsed, delay, found)
 
 
-def after_crash(attempt: Attempt, contract: Effective, backoff: Retry, draw: random.Random) -> Next:
-    """The lease of ``attempt`` lapsed: its process died, hung, was cut off, or was killed at its limit."""
+def after_limit(granted: Granted, contract: Effective, elapsed: timedelta, draw: random.Random) -> Next:
+    """The attempt used up its limit (``Timing.attempt``), and was stopped there."""
+    remaining = None if granted.remaining is None else granted.remaining - elapsed
+    return _over_limit(attempts_made(granted), granted.retries, granted.age + elapsed, remaining, contract, draw)
+
+
+def after_crash(
+    attempt: Attempt, contract: Effective, lease: timedelta, backoff: Retry, draw: random.Random
+) -> Next:
+    """The lease of ``attempt``, ``lease`` long, lapsed: its process died, hung, was cut off, or was killed at its limit.
+
+    It was killed at its limit if it renewed its lease right before that (:meth:`Timing.last_renewal`). How long ago it started says
+    nothing: one that died in its first second is found when its lease is over, which may be after the limit too.
+    """
     if attempt.cancel:
         return Next(State.CANCELLED, None)
-    found = Classified(FailureClass.UNKNOWN, None)
-    limit = contract.timing.attempt
-    if limit is not None and attempt.age >= limit:
+    seen = contract.timing.near_limit
+    if seen is not None and attempt.leased - lease >= seen:
         made = attempt.attempts - attempt.crashes
-        bound = contract.retry.max_attempts
-        if bound is not None and made >= bound:
-            return _ended(contract, Reason.TIME_LIMIT, found)
-        return _within_deadline(
-            attempt.remaining, contract, contract.retry.delay(attempt.retries, None, draw), Reason.RETRY, found
-        )
+        return _over_limit(made, attempt.retries, attempt.total, attempt.remaining, contract, draw)
+    found = Classified(FailureClass.UNKNOWN, None)
     if attempt.crashes + 1 >= contract.retry.max_crashes:
         return _ended(contract, Reason.CRASHED, found)
     return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, None, draw), Reason.LOST, found)
+
+
+def _over_limit(
+    made: int, retries: int, age: timedelta, remaining: timedelta | None, contract: Effective, draw: random.Random
+) -> Next:
+    """``made`` attempts ended by themselves, ``age`` after the job was accepted, and the last one at its limit."""
+    found = classify(TimeoutError(), contract.retry)
+    bound, within = contract.retry.max_attempts, contract.retry.within
+    delay = contract.retry.delay(retries, None, draw)
+    spent = (bound is not None and made >= bound) or (within is not None and age + delay > within)
+    if spent or not retryable(found.failure_class, contract.retry):
+        return _ended(contract, Reason.TIME_LIMIT, found)
+    return _within_deadline(remaining, contract, delay, Reason.RETRY, found)
 
 
 def _again(granted: Granted, contract: Effective, elapsed: timedelta, delay: timedelta, found: Classified) -> Next:

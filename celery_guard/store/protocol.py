@@ -228,8 +228,8 @@ class Store(Protocol):
         """
         ...
 
-    def defer(self, attempt: Attempt, delay: timedelta) -> bool:
-        """Look at a suspect again after the delay."""
+    def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
+        """Look at suspects again after the delay; how many of them were still suspects. One statement for all."""
         ...
 
     def retain(self, limit: int) -> int:

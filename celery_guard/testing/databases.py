@@ -50,7 +50,7 @@ def _connect(url: str) -> Any:
     parts = urlsplit(url)
     path = parts.path[1:]
     if parts.scheme.startswith("sqlite"):
-        return sqlite3.connect(Path(path), isolation_level=None, timeout=20)
+        return sqlite3.connect(Path(path), isolation_level=None, timeout=3)
     given: dict[str, Any] = {"host": parts.hostname, "user": parts.username, "password": unquote(parts.password or "")}
     if parts.port is not None:
         given["port"] = parts.port

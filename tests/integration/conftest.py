@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import redis
 
 from celery_guard.store import open_store
 from celery_guard.testing.databases import empty
 
 from .fleet import APP, Fleet
-
-_numbers = itertools.count()
 
 #: (broker, store, result backend) of a stack by name.
 STACKS = {
@@ -30,26 +29,33 @@ STACKS = {
 def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends."""
     made: list[Fleet] = []
+    dropped: list[Fleet] = []
 
-    def make(stack: str, module: str = APP, **conf: Any) -> Fleet:
+    def make(
+        stack: str, module: str = APP, own_broker: str | None = None, own_store: str | None = None, **conf: Any
+    ) -> Fleet:
         broker, store, backend = STACKS[stack]
-        folder = tmp_path / f"fleet{next(_numbers)}"
+        folder = tmp_path / f"fleet-{uuid4().hex[:12]}"
         folder.mkdir()
-        store_url = request.getfixturevalue(f"{store}_url")
+        store_url = own_store or request.getfixturevalue(f"{store}_url")
         with_tables = open_store(store_url)
         with_tables.upgrade()
         with_tables.close()
         empty(store_url)
-        broker_url, broker_conf = _broker(broker, folder, request)
+        broker_url, broker_conf = (own_broker, {}) if own_broker else _broker(broker, folder, request)
         backend_url = (
             f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
         )
         fleet = Fleet(folder, broker_url, store_url, backend_url, module, **{**broker_conf, **conf})
         made.append(fleet)
+        if own_broker is None:
+            dropped.append(fleet)
         return fleet
 
     yield make
     for fleet in made:
+        if fleet in dropped:
+            _drop_queues(fleet)
         fleet.close()
 
 
@@ -61,12 +67,26 @@ def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> F
 
 def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if kind == "redis":
-        return request.getfixturevalue("redis_url") + "1", {"broker_transport_options": {"visibility_timeout": 3600}}
+        options = {"visibility_timeout": 3600, "global_keyprefix": f"{folder.name}:"}
+        return request.getfixturevalue("redis_url") + "1", {"broker_transport_options": options}
     if kind == "rabbitmq":
         return request.getfixturevalue("rabbitmq_url"), {}
     queue = str(_made(folder / "queue"))
     options = {"data_folder_in": queue, "data_folder_out": queue, "control_folder": str(_made(folder / "control"))}
     return "filesystem://", {"broker_transport_options": options}
+
+
+def _drop_queues(fleet: Fleet) -> None:
+    for worker in fleet.workers:
+        worker.kill()
+    url = fleet.environment["APP_BROKER"]
+    if url.startswith("redis"):
+        with redis.Redis.from_url(url) as client:
+            for key in client.scan_iter(f"{fleet.folder.name}:*", count=1000):
+                client.delete(key)
+    elif url.startswith("amqp"):
+        with fleet.app.app.connection_for_write() as connection:
+            connection.default_channel.queue_delete(fleet.queue)
 
 
 def _made(folder: Path) -> Path:

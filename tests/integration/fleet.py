@@ -37,30 +37,25 @@ def eventually(true: Callable[[], Any], seconds: float = 30, what: str = "") -> 
     return answer
 
 
-class Worker:
-    """One ``celery worker`` process (and its children)."""
+class Process:
+    """A process and its children, in a group of their own, with what they say kept in a file."""
 
-    def __init__(
-        self, environment: dict[str, str], module: str, pool: str, concurrency: int, name: str, log: Path, *more: str
-    ) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self.log = log
         self._file = log.open("wb")
         self.process = subprocess.Popen(
-            [
-                sys.executable, "-m", "celery", "-A", module, "worker", "-P", pool, "-c", str(concurrency),
-                "-n", f"{name}@test", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
-            ],
-            cwd=ROOT, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command, cwd=ROOT, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
-    def ready(self) -> Worker:
-        def answered() -> bool:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the worker ended at once:\n{self.output()}")
-            return " ready." in self.output()
+    def says(self, words: str) -> None:
+        """Wait until it has said these words; fails when it has ended without."""
 
-        eventually(answered, what="worker ready")
-        return self
+        def said() -> bool:
+            if self.process.poll() is not None and words not in self.output():
+                raise AssertionError(f"it ended without saying {words!r}:\n{self.output()}")
+            return words in self.output()
+
+        eventually(said, what=words)
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
@@ -92,6 +87,23 @@ class Worker:
         self._file.close()
 
 
+class Worker(Process):
+    """One ``celery worker`` process (and its children)."""
+
+    def __init__(
+        self, environment: dict[str, str], module: str, pool: str, concurrency: int, name: str, log: Path, *more: str
+    ) -> None:
+        command = [
+            sys.executable, "-m", "celery", "-A", module, "worker", "-P", pool, "-c", str(concurrency),
+            "-n", f"{name}@test", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
+        ]  # fmt: skip
+        super().__init__(command, environment, log)
+
+    def ready(self) -> Worker:
+        self.says(" ready.")
+        return self
+
+
 class Fleet:
     """The workers of one test, their store, and what their bodies left behind."""
 
@@ -101,16 +113,17 @@ class Fleet:
         self.folder = folder
         #: The module of the app: ``app.py``, or one that adds tasks to it.
         self.module = module
+        self.queue = f"q-{folder.name}"
         self.flags = folder / "flags"
         self.flags.mkdir()
         self.effects = folder / "effects"
-        self._workers: list[Worker] = []
+        self.workers: list[Process] = []
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("CELERY", "APP_"))},
             "APP_BROKER": broker,
             "APP_EFFECTS": str(self.effects),
             "APP_FLAGS": str(self.flags),
-            "APP_CONF": json.dumps({"task_default_queue": f"q-{folder.name}", "worker_prefetch_multiplier": 1, **conf}),
+            "APP_CONF": json.dumps({"task_default_queue": self.queue, "worker_prefetch_multiplier": 1, **conf}),
             "CELERY_GUARD_STORE": store_url,
             "CELERY_GUARD_LEASE": "2s",
             "CELERY_GUARD_SWEEP_EVERY": "300ms",
@@ -149,13 +162,21 @@ class Fleet:
         return store
 
     def worker(self, pool: str = "prefork", concurrency: int = 2, *more: str, ready: bool = True, **env: str) -> Worker:
-        number = len(self._workers)
+        number = len(self.workers)
         worker = Worker(
             {**self.environment, **env}, self.module, pool, concurrency, f"w{number}",
             self.folder / f"worker{number}.log", *more,
         )  # fmt: skip
-        self._workers.append(worker)
+        self.workers.append(worker)
         return worker.ready() if ready else worker
+
+    def relay(self, **env: str) -> Process:
+        """A relay in a process of its own, on its way up."""
+        number = len(self.workers)
+        command = [sys.executable, "-m", "celery", "-A", self.module, "guard", "relay"]
+        relay = Process(command, {**self.environment, **env}, self.folder / f"relay{number}.log")
+        self.workers.append(relay)
+        return relay
 
     def raise_flag(self, name: str) -> None:
         (self.flags / name).touch()
@@ -191,7 +212,7 @@ class Fleet:
         eventually(lambda: not any(s.value in busy for s in self.store.counts()), seconds, "all jobs at their end")
 
     def close(self) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.kill()
             # shown by pytest where the test failed
             print(f"--- {worker.log.name}\n{worker.output()[-6000:]}")

@@ -64,7 +64,12 @@ def capture(app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, A
 
 
 class _Connection:
-    """What ``send_task`` asks of a producer's connection."""
+    """What ``send_task`` asks of a producer's connection. Nothing is sent, so nothing can be lost on the way."""
+
+    recoverable_connection_errors: tuple[type[Exception], ...] = ()
+    recoverable_channel_errors: tuple[type[Exception], ...] = ()
+    connection_errors: tuple[type[Exception], ...] = ()
+    channel_errors: tuple[type[Exception], ...] = ()
 
     def _reraise_as_library_errors(self) -> Any:
         return nullcontext()

@@ -15,10 +15,8 @@ from celery.app import backends
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.exceptions import ImproperlyConfigured
 
-from celery_guard.contract.contract import Effective
 from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
 from celery_guard.contract.unsafe import findings
-from celery_guard.errors import ContractError
 
 from .runtime import Runtime, runtime_of
 
@@ -41,6 +39,7 @@ def read_facts(app: Celery, pool: Any = None) -> AppFacts:
     Raises:
         NotGuardedError: the app has no guard.
         SettingError: its settings make no sense.
+        ContractError: a contract makes no sense.
     """
     runtime = runtime_of(app)
     conf = app.conf
@@ -82,7 +81,7 @@ def pool_named(pool: Any) -> str:
 
 
 def _task(runtime: Runtime, task: Any) -> TaskFacts:
-    contract, problem = _contract(runtime, task)
+    contract = runtime.contract_of(task)
     conf = runtime.app.conf
     limit, soft = task.time_limit or conf.task_time_limit, task.soft_time_limit or conf.task_soft_time_limit
     if contract is not None:
@@ -94,7 +93,6 @@ def _task(runtime: Runtime, task: Any) -> TaskFacts:
         name=task.name,
         guarded=bool(getattr(task, "guarded", False)),
         contract=contract,
-        contract_error=problem,
         acks_late=bool(task.acks_late),
         reject_on_worker_lost=bool(task.reject_on_worker_lost),
         acks_on_timeout=on_timeout is None or bool(on_timeout),
@@ -102,13 +100,6 @@ def _task(runtime: Runtime, task: Any) -> TaskFacts:
         soft=_duration(soft),
         serializer=str(task.serializer),
     )
-
-
-def _contract(runtime: Runtime, task: Any) -> tuple[Effective | None, str]:
-    try:
-        return runtime.contract_of(task), ""
-    except ContractError as error:
-        return None, str(error)
 
 
 def _broker(app: Celery) -> tuple[str, timedelta | None]:

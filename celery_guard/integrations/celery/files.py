@@ -1,4 +1,4 @@
-"""The embedded broker: ``files:///a/folder``, kombu's file transport made fit for processes that are killed.
+"""The embedded broker: ``files://localhost/a/folder``, kombu's file transport made fit for processes that are killed.
 
 It is for one machine, without a server: a first try, a demo, tests. kombu's own ``filesystem://`` loses more than it has to there,
 seen on kombu 5.7 and billiard 4.3:
@@ -16,7 +16,7 @@ every take lists and sorts the folder       a listing is used up before the next
 ==========================================  ==================================================================================
 
 Nothing is synced to the disk, and a process is told apart by its number only. Like any broker it is trusted with nothing: what gets lost
-here, the store sends again. Importing the module makes the scheme known to kombu.
+here, the store sends again. The scheme is known to kombu as soon as an app has a guard.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from kombu.transport import TRANSPORT_ALIASES, filesystem, virtual
+from kombu.transport import filesystem, virtual
 from kombu.utils.json import dumps, loads
 
 __all__ = ["Channel", "QoS", "Transport"]
@@ -204,5 +204,3 @@ def _is_alive(pid: int) -> bool:
         return True
     return True
 
-
-TRANSPORT_ALIASES.setdefault("files", f"{__name__}:Transport")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 from . import signals
 from .control import guarded_control
@@ -31,6 +32,8 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     app.steps["worker"].add(BootStep)
     app.steps["worker"].add(RelayStep)
     app.steps["consumer"].add(ConsumerStep)
+    # the scheme of the embedded broker, so that an app may name it as any other
+    TRANSPORT_ALIASES.setdefault("files", f"{__package__}.files:Transport")
     register_relay_task(runtime)
     signals.connect()
     return runtime

@@ -24,6 +24,7 @@ from .install import install
 from .perform import perform
 from .runtime import Runtime, runtime_of
 from .send import through
+from .tell import Telling
 
 __all__ = ["GuardedTask", "Using"]
 
@@ -71,6 +72,17 @@ class GuardedTask(Task):  # type: ignore[misc]
     def job(self) -> RunningJob:
         """The job that is running here. Raises ``RuntimeError`` outside a guarded body."""
         return current_job()
+
+    @property
+    def backend(self) -> Any:
+        """The result backend. While Celery is told how a job ended, one whose troubles do not change that end."""
+        plain = self._backend if self._backend is not None else self.app.backend
+        telling = getattr(self.request_stack.top, "guard_tells", None)
+        return plain if telling is None else Telling(plain)
+
+    @backend.setter
+    def backend(self, value: Any) -> None:
+        self._backend = value
 
     def using(self, transaction: Any) -> Using:
         """Enqueue in a transaction of yours: the job goes out if, and only if, it commits.

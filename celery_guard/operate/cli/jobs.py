@@ -27,10 +27,12 @@ def jobs() -> None:
     """Every job and its state."""
 
 
+_COLORS = {"running": "cyan", "cancelling": "yellow", "succeeded": "green", "dead": "red", "unknown": "magenta"}
+
 _JOBS: tuple[Column[Job], ...] = (
     Column("id", lambda job: job.id, whole=True),
     Column("task", lambda job: job.task),
-    Column("state", lambda job: job.shown_state),
+    Column("state", lambda job: job.shown_state, color=lambda state: _COLORS.get(state, "")),
     Column("reason", lambda job: str(job.reason or "")),
     Column("accepted", lambda job: ago(job.created), whole=True, minor=True),
     Column("due", lambda job: ago(job.due) if job.state is State.PENDING else "", minor=True),

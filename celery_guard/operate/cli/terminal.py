@@ -34,6 +34,8 @@ class Column(Generic[T]):
     whole: bool = False
     #: Left out on a terminal that is too narrow for all.
     minor: bool = False
+    #: The colour of a text on a terminal; empty for none.
+    color: Callable[[str], str] = lambda text: ""
 
 
 class Terminal:
@@ -97,8 +99,9 @@ class Terminal:
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         for column, _ in used:
             table.add_column(Text(column.title), no_wrap=column.whole, overflow="fold")
-        for row in zip(*(texts for _, texts in used), strict=True):
-            table.add_row(*(Text(_encodable(text, sys.stdout)) for text in row))
+        cells = [[Text(_encodable(text, sys.stdout), column.color(text)) for text in texts] for column, texts in used]
+        for row in zip(*cells, strict=True):
+            table.add_row(*row)
         console.print(table)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
@@ -78,6 +79,8 @@ def record(value: Any, leave_out: tuple[str, ...] = ()) -> Any:
         return value.total_seconds()
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Mapping):
+        return {str(key): record(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [record(entry) for entry in value]
     return value

@@ -233,9 +233,12 @@ class SqlStore:
         seen = replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
         return self._settle(seen, Compare.LAPSE, was_=attempt.state.value)
 
-    def defer(self, attempt: Attempt, delay: timedelta) -> bool:
-        """Look at a suspect again after the delay."""
-        return self._database.each(lambda connection, again: sweep.defer(connection, attempt, delay))
+    def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
+        """Look at suspects again after the delay; how many of them were still suspects."""
+        return sum(
+            self._database.each(lambda connection, again, ids=ids: sweep.defer(connection, ids, delay))
+            for ids in _batches(attempt.id for attempt in attempts)
+        )
 
     def retain(self, limit: int) -> int:
         """Delete up to ``limit`` rows whose time is over, with all that belongs to them."""

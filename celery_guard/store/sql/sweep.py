@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy.engine import Connection
@@ -22,10 +23,9 @@ def overdue(connection: Connection, state: State, limit: int) -> list[Attempt]:
     return [rows.attempt(row) for row in connection.execute(statements.overdue(state, limit)).mappings()]
 
 
-def defer(connection: Connection, attempt: Attempt, delay: timedelta) -> bool:
-    """Look at a row again after the delay, unless it has changed."""
-    moved = statements.defer(attempt.id, attempt.state, attempt.fence, attempt.owner, microseconds(delay))
-    return connection.execute(moved).rowcount == 1
+def defer(connection: Connection, ids: Sequence[str], delay: timedelta) -> int:
+    """Look at suspects again after the delay, if they still are; how many were."""
+    return connection.execute(statements.defer(ids, microseconds(delay))).rowcount
 
 
 def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:

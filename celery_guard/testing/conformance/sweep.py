@@ -70,7 +70,7 @@ _LAPSED_MEANWHILE: dict[str, _Meanwhile] = {
 _SUSPECT_MEANWHILE: dict[str, _Meanwhile] = {
     "claimed": lambda store, attempt: claim(store, attempt.id),
     "cancelled": lambda store, attempt: store.cancel(attempt.id),
-    "deferred": lambda store, attempt: store.defer(attempt, LONG),
+    "deferred": lambda store, attempt: store.defer([attempt], LONG),
     "taken by another sweep": _taken_by_another_sweep,
     "published again": _published_again,
 }
@@ -209,11 +209,11 @@ class TestSuspects:
 
     def test_a_deferred_suspect_is_looked_at_again_later(self, store: Store) -> None:
         attempt = suspect(store)
-        assert store.defer(attempt, LONG)
+        assert store.defer([attempt], LONG) == 1
         assert store.suspects(10) == []
         assert found(store, attempt.id).state is State.SENT
         other = suspect(store)
-        assert store.defer(other, SOON)
+        assert store.defer([other], SOON) == 1
         assert [row.id for row in eventually(lambda: store.suspects(10))] == [other.id]
 
     def test_a_suspect_is_overtaken_by_a_later_message_that_runs(self, store: Store) -> None:
@@ -242,7 +242,7 @@ class TestSuspects:
         before = found(store, attempt.id)
         for end in (recovered(attempt), recovered(attempt, state=State.DEAD, failure=failure())):
             assert store.recover(attempt, end) is False
-        assert store.defer(attempt, LONG) is False
+        assert store.defer([attempt], LONG) == 0
         assert found(store, attempt.id) == before
 
     def test_a_job_lost_after_it_was_sent_again_is_still_its_late_owners(self, store: Store) -> None:

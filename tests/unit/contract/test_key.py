@@ -94,7 +94,7 @@ def test_a_key_does_not_change_between_versions() -> None:
     found = identify(Contract(key=("name", "n")), "shop.sync", inspect.signature(sync), ("é", 2), {})
     assert found.key == "45ff594fb8ce40e534001e11916675259cc827894f877ee38a4becd2c3271621"
     assert found.fingerprint == "0cf2ce9ccc318992812b2e17b80df039330280906c64a1f747aff1f2fd9b9b6b"
-    values = [None, True, 1, 2**2000, 0.1, "\ud800", b"\x00", Decimal("1.50"), UUID(int=3), {1: "a"}]
+    values: list[Any] = [None, True, 1, 2**2000, 0.1, "\ud800", b"\x00", Decimal("1.50"), UUID(int=3), {1: "a"}]
     values.append(datetime(2024, 5, 1, tzinfo=timezone.utc))
     assert (
         identify(Contract(key="name"), "shop.sync", inspect.signature(sync), (values,), {}).key

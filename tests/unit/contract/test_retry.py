@@ -129,6 +129,17 @@ def test_a_refusal_does_not_print_a_huge_value() -> None:
     assert len(str(caught.value)) < 400
 
 
+def test_by_default_a_failure_is_final_and_the_third_crash_is() -> None:
+    retry = Retry()
+    assert (retry.max_attempts, retry.max_crashes, retry.within) == (1, 3, None)
+    assert (retry.base, retry.cap, retry.jitter, retry.only) == (2, 300, True, False)
+
+
+def test_the_ends_of_what_makes_sense_make_sense() -> None:
+    assert Retry(base=9, cap=9, max_crashes=1).max_crashes == 1
+    assert Retry(cap=3650 * 86400, within=timedelta(days=3650)).within == timedelta(days=3650)
+
+
 def test_a_list_of_failures_is_taken_as_a_tuple() -> None:
     assert Retry(on=[OSError, "a.B"]).on == (OSError, "a.B")  # type: ignore[arg-type]
 

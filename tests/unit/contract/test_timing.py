@@ -59,6 +59,6 @@ def test_a_timing_is_a_value() -> None:
     timing = Timing(attempt=30)
     assert timing == Timing(attempt=timedelta(seconds=30))
     assert hash(timing) == hash(Timing(attempt=30.0))
-    assert replace(timing, soft=5) == Timing(attempt=30, soft=5)
+    assert replace(timing, soft=timedelta(seconds=5)) == Timing(attempt=30, soft=5)
     with pytest.raises(FrozenInstanceError):
         timing.attempt = None  # type: ignore[misc]

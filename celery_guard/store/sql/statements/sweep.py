@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Table, delete, func, select, update
+from sqlalchemy import Table, delete, select, update
 from sqlalchemy.sql.dml import Delete, Update
 from sqlalchemy.sql.selectable import Select
 
@@ -38,17 +38,11 @@ def overdue(state: State, limit: int) -> Select[Any]:
     )  # fmt: skip
 
 
-def defer(id: str, state: State, fence: int, owner: str, delay: int) -> Update:
-    """Look again later, if nothing about the job has changed."""
+def defer(ids: Collection[str], delay: int) -> Update:
+    """Look at suspects again later. One that was claimed or published meanwhile is none any more."""
     return (
         update(job)
-        .where(
-            job.c.id == id,
-            job.c.state == fixed(state),
-            job.c.fence == fence,
-            func.coalesce(job.c.owner, "") == owner,
-            job.c.due <= moment(),
-        )
+        .where(job.c.id.in_(ids), job.c.state == fixed(State.SENT), job.c.due <= moment())
         .values(due=moment() + delay)
     )
 

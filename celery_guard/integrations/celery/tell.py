@@ -1,0 +1,46 @@
+"""Telling Celery how a job ended, so that trouble with the result backend does not change how it ended.
+
+Celery turns a task whose result could not be stored into a failure, and calls the errbacks for a job that has succeeded. The
+row is the truth: when the backend is out the trouble is logged, the job stays untold, and the sweep has it told again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+__all__ = ["Telling"]
+
+logger = logging.getLogger("celery_guard.run")
+
+
+class Telling:
+    """A result backend, while it is told about one settled job."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def mark_as_done(self, task_id: str, result: Any, request: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Store the result and return the chord's part, or leave the job untold."""
+        try:
+            self._backend.mark_as_done(task_id, result, request, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever ails the backend, the job has ended; it is told again
+            _not_told(request, task_id, error)
+
+    def mark_as_failure(
+        self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any
+    ) -> None:
+        """Store the failure, return the chord's part and call the errbacks, or leave the job untold."""
+        try:
+            self._backend.mark_as_failure(task_id, exc, traceback, request=request, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as above
+            _not_told(request, task_id, error)
+
+
+def _not_told(request: Any, task_id: str, error: Exception) -> None:
+    logger.error("Celery could not be told how job %s ended, it will be told again: %r", task_id, error)
+    if request is not None:
+        request.guard_tells = None

@@ -1,0 +1,231 @@
+"""``guard jobs``, ``dlq`` and ``quarantine``: what is shown, what is not, and how it ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from celery_guard.job.row import Payload
+from celery_guard.job.state import Reason, State
+from celery_guard.store.protocol import Cancelled, Quarantined, Replayed
+
+from .shop import NOW, Canned, Run, a_failure, a_job, answer_of
+
+SECRET = "4111-1111"
+MESSAGE = Payload(
+    body=f'[["{SECRET}"], {{}}, {{}}]'.encode(), headers=f'{{"argsrepr": "{SECRET}"}}', delivery='{"queue": "celery"}'
+)
+DEAD = a_job(
+    state=State.DEAD, reason=Reason.FAILED, failure_class="permanent", cause="c0ffee", attempts=1, finished=NOW,
+    owner="host:7:ab", fence=3, failures=(a_failure(fence=3, attempt=1),),
+)  # fmt: skip
+
+
+def dead_store(**given: Any) -> Canned:
+    return Canned(**{"job": DEAD, "payload": MESSAGE, **given})
+
+
+# -- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_asks_the_store_for_what_was_typed(run: Run) -> None:
+    store = Canned(jobs=[])
+    result = run(
+        "jobs", "list", "--state", "dead", "--state", "sent", "--task", "t", "--queue", "q", "--tenant", "x", "--limit", "7",
+        "--after", "9", store=store,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    [(_, _, asked)] = [call for call in store.asked if call[0] == "jobs"]
+    assert asked == {
+        "states": [State.DEAD, State.SENT], "task": "t", "queue": "q", "tenant": "x", "after": "9", "limit": 8,
+    }  # fmt: skip
+
+
+def test_a_list_that_goes_on_says_how(run: Run) -> None:
+    result = run("jobs", "list", "--limit", "2", store=Canned(jobs=[a_job(id=id) for id in "abc"]))
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["ID", "a", "b"]
+    assert "--after b" in result.stderr
+
+
+def test_a_list_that_ends_says_nothing_more(run: Run) -> None:
+    result = run("jobs", "list", "--limit", "2", store=Canned(jobs=[a_job(id=id) for id in "ab"]))
+    assert result.stderr == ""
+
+
+def test_a_running_job_that_was_asked_to_stop_is_cancelling(run: Run) -> None:
+    store = Canned(jobs=[a_job(state=State.RUNNING, cancel=True)])
+    assert "cancelling" in run("jobs", "list", store=store).stdout
+    assert answer_of(run("jobs", "list", "--json", store=store))[0]["shown_state"] == "cancelling"
+
+
+@pytest.mark.parametrize("words", [("--json", "jobs", "list"), ("jobs", "list", "--json")])
+def test_json_may_be_asked_for_before_or_after_the_word(run: Run, words: tuple[str, ...]) -> None:
+    assert answer_of(run(*words, store=Canned(jobs=[a_job()])))[0]["id"] == "7e1f"
+
+
+def test_a_job_is_shown_with_its_failures_and_who_holds_it(run: Run) -> None:
+    job = a_job(
+        state=State.RUNNING, owner="host:7:ab", fence=3, attempts=2, due=NOW + timedelta(seconds=29.5),
+        failures=(a_failure(fence=2, attempt=1),),
+    )  # fmt: skip
+    result = run("jobs", "show", "7e1f", store=Canned(job=job))
+    lines = {line.split("  ")[0]: line for line in result.stdout.splitlines() if line}
+    assert lines["held by"].endswith("host:7:ab (fence 3)")
+    assert "(in " in lines["lease ends"]
+    assert "attempts 2" in lines["counts"]
+    assert "(3m" in lines["accepted"]
+    failed = result.stdout.splitlines()[-1]
+    assert [word for word in ("permanent", "shop.CardDeclined", "card declined", "w@host") if word not in failed] == []
+    assert "Traceback" not in result.stdout
+
+
+def test_a_traceback_is_shown_where_it_is_asked_for(run: Run) -> None:
+    assert "Traceback ..." in run("jobs", "show", "7e1f", "--traceback", store=dead_store()).stdout
+    shown = answer_of(run("jobs", "show", "7e1f", "--traceback", "--json", store=dead_store()))
+    assert shown["failures"][0]["traceback"] == "Traceback ..."
+    assert "traceback" not in answer_of(run("jobs", "show", "7e1f", "--json", store=dead_store()))["failures"][0]
+
+
+def test_a_job_that_is_not_there_is_said_and_ends_with_1(run: Run) -> None:
+    for word in ("jobs", "dlq"):
+        result = run(word, "show", "nobody\x1b", store=Canned(job=None))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "nobody" in result.stderr
+        assert "\x1b" not in result.stderr
+        assert "secret" not in result.stderr
+
+
+def test_counts_are_by_state_in_the_order_of_a_life(run: Run) -> None:
+    counts = {State.DEAD: 2, State.PENDING: 30}
+    result = run("jobs", "counts", store=Canned(counts=counts))
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [["pending", "30"], ["dead", "2"]]
+    assert answer_of(run("jobs", "counts", "--json", store=Canned(counts=counts)))["running"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "said", "status"),
+    [
+        ("cancelled", State.CANCELLED, "cancelled", 0),
+        ("asked", State.RUNNING, "asked to stop", 0),
+        ("too late", State.SUCCEEDED, "too late: it is succeeded", 1),
+        ("too late", None, "there is no such job", 1),
+    ],
+)
+def test_cancel_1_a_cancel_says_what_it_did(run: Run, answer: str, state: State | None, said: str, status: int) -> None:
+    store = Canned(cancel=lambda id: Cancelled(id, answer, state))
+    result = run("jobs", "cancel", "7e1f", "--reason", "wrong file", "--actor", "ann", store=store)
+    assert result.exit_code == status
+    assert said in result.stdout
+    assert result.stderr == "by ann: wrong file\n"
+
+
+def test_one_cancel_that_came_too_late_does_not_hinder_the_others(run: Run) -> None:
+    ended = {"b": ("too late", State.DEAD)}
+    store = Canned(cancel=lambda id: Cancelled(id, *ended.get(id, ("cancelled", State.CANCELLED))))
+    result = run("jobs", "cancel", "a", "b", "c", "--json", store=store)
+    assert [entry["answer"] for entry in answer_of(result)] == ["cancelled", "too late", "cancelled"]
+    assert result.exit_code == 1
+
+
+# -- dlq ------------------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_listed_with_owner_reason_class_and_cause(run: Run) -> None:
+    store = Canned(jobs=[DEAD])
+    [_, line] = run("dlq", "list", "--cause", "c0ffee", store=store).stdout.splitlines()
+    assert line.split()[:4] == ["7e1f", "shop.charge", "payments", "failed"]
+    assert {"permanent", "c0ffee"} <= set(line.split())
+    [(_, _, asked)] = [call for call in store.asked if call[0] == "jobs"]
+    assert (asked["states"], asked["cause"]) == ([State.DEAD], "c0ffee")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("words", [("jobs", "show"), ("dlq", "show"), ("dlq", "list"), ("jobs", "list")])
+def test_arguments_are_not_shown_by_themselves(run: Run, words: tuple[str, str], as_json: bool) -> None:
+    given = () if words[1] == "list" else ("7e1f",)
+    result = run(*words, *given, *(["--json"] if as_json else []), store=dead_store(jobs=[DEAD]))
+    assert result.exit_code == 0
+    assert SECRET not in result.output
+
+
+def test_the_whole_message_of_a_dead_letter_is_shown_where_it_is_asked_for(run: Run) -> None:
+    assert SECRET in run("dlq", "show", "7e1f", "--reveal", store=dead_store()).stdout
+    shown = answer_of(run("dlq", "show", "7e1f", "--reveal", "--json", store=dead_store()))
+    assert (shown["headers"], shown["delivery"]) == ({"argsrepr": SECRET}, {"queue": "celery"})
+    assert shown["body"] == MESSAGE.body.decode()
+    assert (shown["contract_owner"], shown["message_bytes"]) == ("payments", len(MESSAGE.body))
+
+
+def test_a_body_that_is_no_text_is_shown_as_base64(run: Run) -> None:
+    raw = Payload(body=b"\xff\x00", headers="{}", delivery="{}")
+    assert (
+        answer_of(run("dlq", "show", "7e1f", "--reveal", "--json", store=dead_store(payload=raw)))["body"]
+        == "base64:/wA="
+    )
+
+
+def test_a_job_that_is_no_dead_letter_is_said_to_be_none(run: Run) -> None:
+    result = run("dlq", "show", "7e1f", store=Canned(job=a_job(state=State.SUCCEEDED)))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "it is succeeded" in result.stderr
+
+
+def test_a_replay_needs_a_reason(run: Run) -> None:
+    store = Canned(replay=[])
+    result = run("dlq", "replay", "7e1f", store=store)
+    assert result.exit_code == 2
+    assert "--reason" in result.stderr
+    assert store.asked == []
+
+
+def test_dlq_1_a_replay_says_what_it_skipped_and_why(run: Run) -> None:
+    answers = [Replayed("a", "replayed"), Replayed("b", "skipped", "its key was taken by c")]
+    store = Canned(replay=answers)
+    result = run("dlq", "replay", "a", "b", "a", "--reason", "gateway is back", "--actor", "ann", store=store)
+    assert result.stdout.splitlines() == ["a  replayed", "b  skipped: its key was taken by c"]
+    assert result.stderr == "1 replayed, 1 skipped, by ann: gateway is back\n"
+    assert result.exit_code == 1
+    assert store.asked[0] == ("replay", (["a", "b"],), {})
+    as_json = answer_of(run("dlq", "replay", "a", "b", "--reason", "r", "--actor", "ann", "--json", store=store))
+    assert as_json[1] == {
+        "id": "b", "answer": "skipped", "why": "its key was taken by c", "actor": "ann", "reason": "r",
+    }  # fmt: skip
+
+
+def test_a_replay_of_all_ends_with_0(run: Run) -> None:
+    store = Canned(replay=[Replayed("a", "replayed")])
+    assert run("dlq", "replay", "a", "--reason", "r", store=store).exit_code == 0
+
+
+# -- quarantine -----------------------------------------------------------------------------------------------------
+
+
+QUARANTINED = Quarantined(
+    id=7, received=NOW, queue="celery", content_type="application/x-python-serialize", content_encoding="binary",
+    reason="undecodable", size=len(SECRET), headers=f'{{"argsrepr": "{SECRET}"}}', body=SECRET.encode(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("words", [("list",), ("show", "7")])
+def test_pay_5_messages_in_quarantine_are_shown_without_what_is_in_them(
+    run: Run, words: tuple[str, ...], as_json: bool
+) -> None:
+    store = Canned(quarantined=[QUARANTINED], message=QUARANTINED)
+    result = run("quarantine", *words, *(["--json"] if as_json else []), store=store)
+    assert result.exit_code == 0
+    assert "undecodable" in result.stdout
+    assert SECRET not in result.output
+
+
+def test_what_is_in_a_message_is_shown_where_it_is_asked_for(run: Run) -> None:
+    shown = run("quarantine", "show", "7", "--reveal", store=Canned(message=QUARANTINED)).stdout
+    assert shown.count(SECRET) == 2
+    as_json = answer_of(run("quarantine", "show", "7", "--reveal", "--json", store=Canned(message=QUARANTINED)))
+    assert as_json["body"] == SECRET
+
+
+def test_a_message_that_is_not_there_ends_with_1(run: Run) -> None:
+    assert run("quarantine", "show", "8", store=Canned(message=None)).exit_code == 1
