@@ -59,7 +59,9 @@ def shown(value: Any) -> str:
     """A declared value as a message shows it, in bounded length."""
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
-    if isinstance(value, (bool, int, float, str, timedelta, type(None))):
+    if isinstance(value, timedelta):
+        return str(value)
+    if isinstance(value, (bool, int, float, str, type(None))):
         text = repr(value)
         return text if len(text) <= 80 else f"{text[:77]}..."
     return f"a value of type {type(value).__qualname__}"

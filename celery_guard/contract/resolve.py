@@ -212,7 +212,7 @@ def _number(name: str, value: Any) -> float:
     """Seconds, or 0 for none; True is 1 where Celery reads it so."""
     if value is True and name == "retry_backoff":
         return 1.0
-    return 0.0 if value is False or value == 0 else seconds(name, value)
+    return 0.0 if value == 0 else seconds(name, value)
 
 
 def _conflict(option: str, contract: str) -> None:

@@ -20,6 +20,9 @@ __all__ = ["Timing"]
 
 _GRACE = timedelta(seconds=10)
 
+#: How far before its limit, at most, an attempt renews its lease once more.
+_BEFORE_LIMIT = timedelta(seconds=1)
+
 
 @dataclass(frozen=True, init=False)
 class Timing:
@@ -62,3 +65,16 @@ class Timing:
         keep("lease", None if lease is None else duration("Timing.lease", lease))
         if self.soft is not None and self.attempt is not None and self.soft >= self.attempt:
             refuse("Timing.soft", soft, f"less than Timing.attempt ({self.attempt})", "a body needs time to clean up")
+
+    @property
+    def last_renewal(self) -> timedelta | None:
+        """How long after its start an attempt renews its lease once more, whenever it did so before. None without a limit.
+
+        An attempt that is killed at its limit cannot say so; that it was alive right before is what tells it from one that crashed.
+        """
+        return None if self.attempt is None else self.attempt - min(_BEFORE_LIMIT, self.attempt / 8)
+
+    @property
+    def near_limit(self) -> timedelta | None:
+        """An attempt that was alive for so long came to its limit. As much before the last renewal as that is before the limit."""
+        return None if self.attempt is None else self.attempt - min(_BEFORE_LIMIT, self.attempt / 8) * 2

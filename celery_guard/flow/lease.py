@@ -11,7 +11,8 @@ than that costs nothing here. The store's clock decides; this clock only decides
                                                                                         and settle will be refused
                                                                                         if anybody claimed since
 
-A lease is let go, not renewed for ever: at the attempt's limit plus grace, so that a body that hangs is taken from its process.
+A lease is let go, not renewed for ever: at the attempt's limit plus grace, so that a body that hangs is taken from its process. It
+is renewed once more right before the limit: so the row of an attempt that was killed there tells it from one that crashed before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 
+from celery_guard.contract.timing import Timing
 from celery_guard.errors import StoreError
 from celery_guard.store.protocol import Store
 
@@ -54,11 +56,11 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def hold(self, job: RunningJob, lease: timedelta, until: timedelta | None) -> None:
-        """Keep the lease alive from now on, for ``until`` at most (None: as long as the body runs)."""
+    def hold(self, job: RunningJob, lease: timedelta, timing: Timing) -> None:
+        """Keep the lease alive from now on: until the attempt's limit and grace, or without a limit as long as the body runs."""
         if self._pid != os.getpid():
             self._reset()
-        held = _Held(job, lease, None if until is None else time.monotonic() + until.total_seconds())
+        held = _Held(job, lease, timing)
         with self._changed:
             self._held[job.id, job.fence] = held
             self._start()
@@ -164,14 +166,17 @@ class LeaseKeeper:
 class _Held:
     """A lease that is kept alive."""
 
-    __slots__ = ("_third", "job", "lease", "renew_at", "until")
+    __slots__ = ("_before_limit", "_third", "job", "lease", "renew_at", "until")
 
-    def __init__(self, job: RunningJob, lease: timedelta, until: float | None) -> None:
+    def __init__(self, job: RunningJob, lease: timedelta, timing: Timing) -> None:
         self.job = job
         self.lease = lease
-        self.until = until
+        started = time.monotonic() - job.elapsed.total_seconds()
+        attempt, last = timing.attempt, timing.last_renewal
+        self.until = None if attempt is None else started + (attempt + timing.grace).total_seconds()
+        self._before_limit = None if last is None else started + last.total_seconds()
         self._third = lease.total_seconds() / 3
-        self.renew_at = time.monotonic() + self._third
+        self._renew_after(started)
 
     def over(self) -> bool:
         """Lost, or past the attempt's limit and grace: not to be renewed."""
@@ -187,4 +192,9 @@ class _Held:
             return
         self.job.renewed = asked
         self.job.cancelled = self.job.cancelled or cancel
+        self._renew_after(asked)
+
+    def _renew_after(self, asked: float) -> None:
         self.renew_at = asked + self._third
+        if self._before_limit is not None and asked < self._before_limit:
+            self.renew_at = min(self.renew_at, self._before_limit)

@@ -70,7 +70,10 @@ class Publisher(Protocol):
         ...
 
     def depth(self, queue: str) -> int | None:
-        """How many messages wait in a queue; None where the broker does not say."""
+        """How many messages wait in a queue; None where the broker does not say.
+
+        Raises ``ConnectionError`` when the broker cannot be reached: then nothing is known about its messages.
+        """
         ...
 
     def tell(self, row: Outgoing, error: Exception) -> None:

@@ -26,12 +26,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Union
+from typing import Any, Union
 
 from celery_guard.contract.classify import FailureClass
 from celery_guard.contract.contract import Effective
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, StoreError
-from celery_guard.job.decide import Next, after_failure, after_retry_asked
+from celery_guard.job.decide import Next, after_failure, after_limit, after_retry_asked
 from celery_guard.job.failure import describe
 from celery_guard.job.outcome import (
     Failed,
@@ -39,6 +39,7 @@ from celery_guard.job.outcome import (
     Ignored,
     Interrupted,
     Outcome,
+    OutOfTime,
     Rejected,
     Replaced,
     RetryAsked,
@@ -184,7 +185,7 @@ class Runner:
     def _attempt(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
         timing = delivery.contract.timing
         job = RunningJob(granted, self._store, self._keeper, lease, timing.attempt, asked)
-        self._keeper.hold(job, lease, None if timing.attempt is None else timing.attempt + timing.grace)
+        self._keeper.hold(job, lease, timing)
         try:
             outcome = self._outcome(job, granted, body)
             settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
@@ -266,10 +267,15 @@ class Runner:
                 return write.handed_over(follow)
             case Stopped(error=JobCancelled()):
                 return write.withdrawn()
+            case Stopped(error=DeadlinePassed() as error) if granted.remaining is None or elapsed < granted.remaining:
+                return write.next(after_limit(granted, contract, elapsed, self._draw), error)
             case Stopped(error=DeadlinePassed() as error):
                 return write.next(Next(State.DEAD, Reason.EXPIRED, failure_class=FailureClass.PERMANENT), error)
             case Stopped(error=error):
                 return write.next(Next(State.PENDING, Reason.LOST, failure_class=FailureClass.CONTROL), error)
+            case OutOfTime(error=error):
+                next = after_limit(granted, contract, elapsed, self._draw)
+                return write.next(next, error, tell_within=timedelta(0))
             case Interrupted(error=error, by_shutdown=True):
                 return write.uncharged(error)
             case Interrupted(error=error):
@@ -303,7 +309,11 @@ class _Writer:
         return written, Done(self._granted.fence)
 
     def next(
-        self, next: Next, error: BaseException | None, payload: Payload | None = None
+        self,
+        next: Next,
+        error: BaseException | None,
+        payload: Payload | None = None,
+        tell_within: timedelta | None = None,
     ) -> tuple[Settlement, Ending]:
         failure = None if error is None else self._describe(error, next)
         if next.again:
@@ -318,6 +328,7 @@ class _Writer:
             next.state,
             next.reason,
             told=not self._delivery.tells_failure,
+            tell_within=self._settings.tell_within if tell_within is None else tell_within,
             keep=self._settings.keep_dead,
             failure=failure,
         )
@@ -343,17 +354,10 @@ class _Writer:
         next = Next(State.PENDING, Reason.INTERRUPTED)
         return self._settlement(next.state, next.reason, charged=False), Again(next, error)
 
-    def _settlement(self, state: State, reason: Reason | None, **more: object) -> Settlement:
+    def _settlement(self, state: State, reason: Reason | None, **more: Any) -> Settlement:
         granted = self._granted
-        return Settlement(
-            granted.id,
-            granted.fence,
-            granted.owner,
-            state,
-            reason,
-            tell_within=self._settings.tell_within,
-            **more,  # type: ignore[arg-type]
-        )
+        more.setdefault("tell_within", self._settings.tell_within)
+        return Settlement(granted.id, granted.fence, granted.owner, state, reason, **more)
 
     def _describe(self, error: BaseException, next: Next) -> StoredFailure:
         return describe(

@@ -79,7 +79,9 @@ class Sweep:
         """Take jobs from owners whose lease has lapsed: to run again, or to their end."""
         moved = 0
         for attempt in self._store.lapsed(_LIMIT):
-            next = after_crash(attempt, self._contract_named(attempt.task), self._crash_backoff, self._draw)
+            contract = self._contract_named(attempt.task)
+            lease = contract.timing.lease or self._settings.lease
+            next = after_crash(attempt, contract, lease, self._crash_backoff, self._draw)
             if self._store.recover(attempt, self._settlement(attempt, next, None, crashed=True)):
                 moved += 1
                 logger.warning(
@@ -94,7 +96,11 @@ class Sweep:
         depths: dict[str, int | None] = {}
         for attempt in self._store.suspects(_LIMIT):
             if attempt.queue not in depths:
-                depths[attempt.queue] = self._publisher.depth(attempt.queue)
+                try:
+                    depths[attempt.queue] = self._publisher.depth(attempt.queue)
+                except ConnectionError as error:
+                    logger.debug("the broker is away, and nothing is called lost: %s", error)
+                    break
             if depths[attempt.queue] and not attempt.overtaken and not _is_over(attempt):
                 waiting.append(attempt)
             else:

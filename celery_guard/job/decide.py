@@ -98,7 +98,7 @@ def after_crash(
 ) -> Next:
     """The lease of ``attempt``, ``lease`` long, lapsed: its process died, hung, was cut off, or was killed at its limit.
 
-    It was killed at its limit if it renewed its lease right before that (:meth:`Timing.last_renewal`). How long ago it started says
+    It was killed at its limit if it renewed its lease right before that (``Timing.last_renewal``). How long ago it started says
     nothing: one that died in its first second is found when its lease is over, which may be after the limit too.
     """
     if attempt.cancel:

@@ -17,6 +17,7 @@ __all__ = [
     "HandedOver",
     "Ignored",
     "Interrupted",
+    "OutOfTime",
     "Outcome",
     "Rejected",
     "Replaced",
@@ -88,6 +89,13 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfTime:
+    """The attempt used up its limit, and its process is ended for it: nobody here will tell Celery."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The worker is going down (``by_shutdown``), or the body tried to end the process."""
 
@@ -95,4 +103,4 @@ class Interrupted:
     by_shutdown: bool
 
 
-Outcome = Union[Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, Interrupted]
+Outcome = Union[Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, OutOfTime, Interrupted]

@@ -123,6 +123,8 @@ class Attempt:
     age: timedelta
     #: Since the job was accepted.
     total: timedelta
+    #: From the start of the attempt to the end of its lease (running).
+    leased: timedelta = timedelta(0)
     #: How long until the deadline; negative when it is over; None without one.
     remaining: timedelta | None = None
     #: For sent rows: a job that was published later to the same queue is running.

@@ -1,23 +1,28 @@
 """The same import with plain Celery, to compare. The batch commits first and the messages go after it, as is usual."""
 
+import os
 import sys
 from pathlib import Path
 
 from celery import Celery
 
-from . import models
+from . import models, tasks
 from .load import read_rows
 from .models import BROKER, Base, Batch, Session
-from .tasks import read_airport
 
 app = Celery("airports-plain", broker=BROKER)
 app.conf.task_ignore_result = True
+# Celery has two ways: acknowledge a message before the body runs (its default), or after it.
+app.conf.task_acks_late = app.conf.task_reject_on_worker_lost = bool(os.environ.get("AIRPORTS_LATE_ACKS"))
 
 
-@app.task(autoretry_for=(ConnectionError,), max_retries=4, retry_backoff=1, retry_backoff_max=2)
+@app.task(
+    name="airports.plain.import_airport",
+    autoretry_for=(ConnectionError,), max_retries=4, retry_backoff=1, retry_backoff_max=2,
+)  # fmt: skip
 def import_airport(batch_id: int, row: dict[str, str]) -> None:
     with Session.begin() as session:
-        session.add(read_airport(batch_id, row))
+        session.add(tasks.read_airport(batch_id, row))
 
 
 def main() -> None:
@@ -28,8 +33,10 @@ def main() -> None:
     with Session.begin() as session:
         batch = Batch(file=file.name, rows=len(rows))
         session.add(batch)
+        session.flush()
+        batch_id = batch.id
     for row in rows:
-        import_airport.delay(batch.id, row)
+        import_airport.delay(batch_id=batch_id, row=row)
 
 
 if __name__ == "__main__":

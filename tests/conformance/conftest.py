@@ -13,6 +13,8 @@ from sqlalchemy.pool import NullPool
 from celery_guard.testing.conformance.subject import Subject
 from celery_guard.testing.databases import database
 
+_INSERT = text("INSERT INTO shop_note (words) VALUES (:words)")
+
 
 def _engine(url: str) -> Engine:
     engine = create_engine(url, poolclass=NullPool)
@@ -31,8 +33,8 @@ class _Program:
     def __init__(self, transaction: Connection | Session) -> None:
         self.transaction = transaction
 
-    def write(self, text_: str) -> None:
-        self.transaction.execute(text("INSERT INTO shop_note (words) VALUES (:words)"), {"words": text_})
+    def write(self, words: str) -> None:
+        self.transaction.execute(_INSERT, {"words": words})
 
     def savepoint(self) -> AbstractContextManager[object]:
         return self.transaction.begin_nested()
@@ -62,7 +64,10 @@ class _Programs:
         return self._program(_engine(self._strange_urls[guarded]))
 
     def autocommitting(self) -> _Program:
-        return self._program(self._engine.execution_options(isolation_level="AUTOCOMMIT"))
+        return self._program(create_engine(self._engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"))
+
+    def write_with(self, session: Session, words: str) -> None:
+        session.execute(_INSERT, {"words": words})
 
     def written(self) -> list[str]:
         with self._engine.connect() as connection:

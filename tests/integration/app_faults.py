@@ -1,7 +1,7 @@
 """The app of the tests for duplicates, crashes, leases and cancels: the tasks of ``app.py``, and some that go wrong.
 
-Leases here are short, so that a test need not wait long for one to lapse. They are so for tasks only that die, hang or
-are watched; a lease that is shorter than a busy machine's pauses would be lost by healthy bodies.
+A few leases here are short, so that a test need not wait long for one to lapse: those of tasks that only die or hang. A
+lease that is shorter than a busy machine's pauses would be lost by healthy bodies too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import signal
 import time
 from typing import Any
 
+from celery import Task
+
 from celery_guard import Contract, GuardedTask, Retry, Timing
 
-from .app import FLAGS, add, app, await_flag, charge, flag, guard, mark, note, task, wait_for
+from .app import EFFECTS, FLAGS, add, app, await_flag, charge, flag, guard, mark, note, plain, task, wait_for
 
-__all__ = ["FLAGS", "add", "app", "await_flag", "charge", "flag", "guard", "mark", "note", "task", "wait_for"]
+__all__ = ["EFFECTS", "FLAGS", "Task", "add", "app", "charge", "flag", "guard", "note", "plain", "wait_for"]
 
-SHORT = Timing(lease=0.5)
+SHORT = Timing(lease=1)
 
 
 # -- duplicates ---------------------------------------------------------------------------------------------------------
@@ -50,15 +52,15 @@ def sync(self: Any, name: Any, n: Any = 2) -> str:
 
 
 @task(base=GuardedTask, bind=True, acks_late=True, reject_on_worker_lost=True, contract=Contract(timing=SHORT))
-def eats_memory(self: Any, node: bool) -> None:
-    """What a body does that uses up all memory: the kernel kills its process, or everything on the machine."""
+def eats_memory(self: Any, node: bool = False) -> None:
+    """A body that uses up all memory: the kernel kills its process, or everything that runs on the machine."""
     mark("eats_memory", self)
     if node:
         os.killpg(os.getpgid(0), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@task(base=GuardedTask, bind=True, acks_late=True, contract=Contract(timing=SHORT))
+@task(base=GuardedTask, bind=True, acks_late=True, time_limit=600, contract=Contract(timing=SHORT))
 def killed_once(self: Any, name: str) -> str:
     mark("killed_once", self)
     if flag(name):
@@ -66,20 +68,33 @@ def killed_once(self: Any, name: str) -> str:
     return name
 
 
-def _overtime(self: Any) -> None:
-    mark("overtime", self)
-    time.sleep(10)
+def _hangs(self: Any) -> None:
+    mark(self.name.rpartition(".")[2], self)
+    time.sleep(60)
 
 
-@task(base=GuardedTask, bind=True, acks_late=True, time_limit=1, contract=Contract(timing=Timing(lease=0.5, grace=0.5)))
-def overtime(self: Any) -> None:
-    mark("overtime", self)
-    time.sleep(10)
+def _hangs_in_native_code(self: Any) -> None:
+    """Nothing of Python gets to run: neither the pool's signal nor the body's ``finally``."""
+    mark("hangs_in_native_code", self)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    time.sleep(60)
 
 
-@task()
-def plain_late() -> None:
-    """Only here for the check at boot to find it."""
+LIMIT = Timing(lease=1, attempt=1, grace=0.5)
+overtime = task(base=GuardedTask, bind=True, acks_late=True, contract=Contract(timing=LIMIT), name="overtime")(_hangs)
+unacked_overtime = task(
+    base=GuardedTask, bind=True, acks_late=True, acks_on_failure_or_timeout=False, contract=Contract(timing=LIMIT),
+    name="unacked_overtime",
+)(_hangs)  # fmt: skip
+overtime_twice = task(
+    base=GuardedTask, bind=True, name="overtime_twice",
+    contract=Contract(timing=LIMIT, retry=Retry(max_attempts=2, base=0.01, cap=0.01)),
+)(_hangs)  # fmt: skip
+hangs_in_native_code = task(
+    base=GuardedTask, bind=True, contract=Contract(timing=LIMIT), name="hangs_in_native_code"
+)(_hangs_in_native_code)  # fmt: skip
 
 
-plain_late.acks_late = True
+@task(acks_late=True)
+def late_and_unguarded() -> None:
+    """Only here for the check at boot to find."""

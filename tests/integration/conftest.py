@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from celery_guard.store import open_store
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import database, empty
+from celery_guard.testing.services import POSTGRESQL
 
 from .fleet import APP, Fleet
 
@@ -27,7 +28,10 @@ STACKS = {
 
 @pytest.fixture
 def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends."""
+    """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends.
+
+    ``redis`` are more options of that broker's transport, ``conf`` of Celery.
+    """
     made: list[Fleet] = []
     dropped: list[Fleet] = []
 
@@ -74,6 +78,26 @@ def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[st
     queue = str(_made(folder / "queue"))
     options = {"data_folder_in": queue, "data_folder_out": queue, "control_folder": str(_made(folder / "control"))}
     return "filesystem://", {"broker_transport_options": options}
+
+
+@pytest.fixture(scope="session")
+def standing(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[Fleet]:
+    """One worker, on Redis and a PostgreSQL database of its own, for all tests that kill no node and count by job id.
+
+    Its tasks are those of ``app_faults.py``. Made when it is first asked for; it lasts as long as the session.
+    """
+    folder = tmp_path_factory.mktemp("standing") / f"fleet-{uuid4().hex[:12]}"
+    folder.mkdir()
+    options = {"broker_transport_options": {"visibility_timeout": 3600, "global_keyprefix": f"{folder.name}:"}}
+    with database(POSTGRESQL.need()) as store_url:
+        with_tables = open_store(store_url)
+        with_tables.upgrade()
+        with_tables.close()
+        fleet = Fleet(folder, redis_url + "1", store_url, redis_url + "2", "tests.integration.app_faults", **options)
+        fleet.worker(concurrency=4)
+        yield fleet
+        _drop_queues(fleet)
+        fleet.close()
 
 
 def _drop_queues(fleet: Fleet) -> None:

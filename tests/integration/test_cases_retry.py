@@ -148,4 +148,7 @@ def test_retry_3_a_retry_after_the_deadline_is_not_scheduled(fleet: Fleet) -> No
     job = fleet.settled(result.id)
     assert (job.state.value, job.reason.value, job.attempts) == ("dead", "expired", 1)
     eventually(lambda: result.state == "FAILURE")
-    assert Counter(hooks(fleet)) == {"on_dead ConnectionError again ['ConnectionError']": 1, "on_failure ConnectionError": 1}
+    assert Counter(hooks(fleet)) == {
+        "on_dead ConnectionError again ['ConnectionError']": 1,
+        "on_failure ConnectionError": 1,
+    }

@@ -76,6 +76,7 @@ def test_out_3_two_relays_publish_every_row_once(fleet: Fleet) -> None:
     active(fleet, fleet.relay(**several), fleet.relay(**several))
     ids = enqueue(fleet, 1000)
     eventually(lambda: states(fleet) == {"sent": 1000})
+    print(Counter(fleet.store.job(i).publications for i in ids), fleet.marks(), len(queued(fleet)))
     assert Counter(queued(fleet)) == Counter(ids)
     published = Counter(mark.split()[1] for mark in fleet.marks() if mark.startswith("published"))
     assert len(published) == 2, "one of them did nothing"

@@ -7,13 +7,15 @@ does. A default of Celery's (every task has ``max_retries = 3``) is not a declar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from celery import Task
 
 from celery_guard.contract.contract import UNSET, Effective, ReadOptions
 
-__all__ = ["apply", "body_of", "read_options"]
+__all__ = ["apply", "body_of", "read_options", "with_limits_of_app", "with_limits_of_call"]
 
 _READ = (
     "autoretry_for", "dont_autoretry_for", "retry_kwargs", "retry_backoff", "retry_backoff_max", "retry_jitter", "max_retries",
@@ -28,6 +30,25 @@ def read_options(task: Any) -> ReadOptions:
         if name in found:
             found[name] = tuple(found[name])
     return ReadOptions(**found)
+
+
+def with_limits_of_app(contract: Effective, conf: Any) -> Effective:
+    """With the app's ``task_time_limit``, by which the pool ends the attempts of tasks that declare none."""
+    return contract if contract.timing.attempt is not None else _limited(contract, conf.task_time_limit)
+
+
+def with_limits_of_call(contract: Effective, limits: Any) -> Effective:
+    """With the limit of ``apply_async(time_limit=...)``, which wins over the task's; ``limits`` is the message's (hard, soft)."""
+    return _limited(contract, limits[0] if limits else None)
+
+
+def _limited(contract: Effective, hard: float | None) -> Effective:
+    timing = contract.timing
+    if hard is None or timing.attempt == timedelta(seconds=hard):
+        return contract
+    attempt = timedelta(seconds=hard)
+    soft = None if timing.soft is None or timing.soft >= attempt else timing.soft
+    return replace(contract, timing=replace(timing, attempt=attempt, soft=soft))
 
 
 def apply(contract: Effective, task: Any) -> None:

@@ -22,6 +22,7 @@ from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTermi
 from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
+from celery_guard.contract.contract import Effective
 from celery_guard.errors import Interruption, JobFailed, LeaseLost, PayloadError, StoreError
 from celery_guard.flow.context import RunningJob
 from celery_guard.flow.enqueue import Draft, enqueue, seal
@@ -32,6 +33,7 @@ from celery_guard.job.outcome import (
     HandedOver,
     Ignored,
     Interrupted,
+    OutOfTime,
     Outcome,
     Rejected,
     Replaced,
@@ -44,6 +46,7 @@ from celery_guard.job.state import Reason, State
 
 from .attempt import Attempt, collecting, current_attempt
 from .capture import decode
+from .declared import with_limits_of_call
 from .limits import soft_limit_allowed, soft_limit_deferred
 from .result import decode_result, encode_result
 
@@ -63,6 +66,7 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
     request = task.request
     contract = runtime.contract_of(task)
     assert contract is not None
+    contract = with_limits_of_call(contract, request.timelimit)
     keeps_results = not isinstance(task.backend, DisabledBackend)
     waits = bool(request.chord) or (keeps_results and not request.ignore_result)
     delivery = Delivery(
@@ -73,7 +77,7 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
         tells_success=waits,
         tells_failure=waits or bool(request.errbacks) or bool(request.chain) or task.store_errors_even_if_ignored,
     )
-    made = _Made(runtime, task, inner, args, kwargs)
+    made = _Made(runtime, task, contract, inner, args, kwargs)
     with soft_limit_deferred():
         try:
             ending = runtime.runner.run(delivery, made.outcome)
@@ -90,9 +94,12 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
 class _Made:
     """One delivery on Celery's side."""
 
-    def __init__(self, runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, runtime: Runtime, task: Any, contract: Effective, inner: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
         self._runtime = runtime
         self._task = task
+        self._contract = contract
         self._inner = inner
         self._call = args, kwargs
         self._request = task.request
@@ -100,6 +107,8 @@ class _Made:
         self._envelope = found if isinstance(found, Envelope) else None
         self._value: Any = None
         self._ignored_by_body = False
+        #: What ends this process, whatever becomes of the job.
+        self._process_ends: BaseException | None = None
 
     # -- the body ---------------------------------------------------------------------------------------------------
 
@@ -142,17 +151,27 @@ class _Made:
             return self._ignored(attempt)
         except Reject as error:
             return Rejected(error, bool(error.requeue))
-        except (WorkerShutdown, WorkerTerminate) as error:
-            return Interrupted(error, by_shutdown=True)
         except SystemExit as error:
-            return Interrupted(error, by_shutdown=error.code == _ENDED_BY_SIGTERM)
-        except (KeyboardInterrupt, GeneratorExit) as error:
+            if error.code != _ENDED_BY_SIGTERM:
+                return Interrupted(error, by_shutdown=False)
+            return self._ended_by_the_pool(attempt.job, error)
+        except (WorkerShutdown, WorkerTerminate, KeyboardInterrupt, GeneratorExit) as error:
+            self._process_ends = error
             return Interrupted(error, by_shutdown=True)
         except BaseException as error:  # noqa: BLE001 - every way out of a body is an outcome; settle records it
             return Failed(error, final=Reason.EXHAUSTED if attempt.exhausted else None)
         if attempt.kept is not None:
             return self._retry_asked(attempt, None)
         return self._returned()
+
+    def _ended_by_the_pool(self, job: RunningJob, error: SystemExit) -> Outcome:
+        """The pool ends its process with SIGTERM, because of the hard limit or because the worker goes down, and does not say which."""
+        self._process_ends = error
+        timing = self._contract.timing
+        if timing.near_limit is None or job.elapsed < timing.near_limit:
+            return Interrupted(error, by_shutdown=True)
+        over = TimeoutError(f"time limit: the attempt was ended after {job.elapsed}, its limit is {timing.attempt}")
+        return OutOfTime(over.with_traceback(error.__traceback__))
 
     def _returned(self) -> Outcome:
         needed = not self._request.ignore_result or bool(self._request.chord)
@@ -253,6 +272,8 @@ class _Made:
 
     def speak(self, ending: Ending) -> Any:
         """Return or raise what Celery's tracer makes the right thing of."""
+        if self._process_ends is not None:
+            raise self._process_ends
         request = self._request
         match ending:
             case Done(fence=fence) if self._ignored_by_body:
@@ -263,8 +284,6 @@ class _Made:
                 request.guard_tells = fence
                 return self._value
             case Again(next=next, error=error):
-                if next.reason is Reason.INTERRUPTED and error is not None:
-                    raise error
                 if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
                     raise Ignore("replaced")
                 raise Retry(exc=_exception(error), when=next.delay.total_seconds())

@@ -20,6 +20,7 @@ from celery import Celery, states
 from celery.app.task import Context
 from kombu import Connection, Exchange, Producer
 from kombu.exceptions import OperationalError
+from kombu.transport import virtual
 
 from celery_guard.flow.relay import Published
 from celery_guard.job.row import Outgoing
@@ -64,12 +65,18 @@ class BrokerPublisher:
     def depth(self, queue: str) -> int | None:
         """See :class:`~celery_guard.flow.relay.Publisher`."""
         try:
-            size = self._open().queue_declare(queue=queue, passive=True).message_count
-        except Exception as error:  # noqa: BLE001 - no queue, no broker, no such question: all mean "it does not say"
+            channel = self._open()
+            if isinstance(channel, virtual.Channel):
+                # its passive declare asks Redis for the key without global_keyprefix, and calls a queue that is there missing
+                return int(channel._size(queue))
+            return int(channel.queue_declare(queue=queue, passive=True).message_count)
+        except self._lost() as error:
+            self.close()
+            raise ConnectionError(str(error)) from error
+        except Exception as error:  # noqa: BLE001 - no queue, no such question: all mean "it does not say"
             logger.debug("the depth of %s is not known: %s", queue, error)
             self.close()
             return None
-        return int(size)
 
     def tell(self, row: Outgoing, error: Exception) -> None:
         """See :class:`~celery_guard.flow.relay.Publisher`. Celery's own backend does it all: result, chord part, errbacks."""

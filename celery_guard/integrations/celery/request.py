@@ -31,6 +31,14 @@ class GuardedRequest(Request):  # type: ignore[misc]
         """Never: by the store's clock only, at the claim."""
         return False
 
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Never: a signal is aimed at a process, which may be at another job by now. Where the guard is asked, it cancels the row."""
+        logger.warning(
+            "%s[%s] is not terminated: a broadcast cannot cancel a guarded job. To cancel it: app.control.revoke() of the app "
+            "with the guard, or `celery guard jobs cancel`",
+            self.name, self.id,
+        )  # fmt: skip
+
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """The pool kills the child; the row is recovered when its lease lapses."""
         if soft:

@@ -24,7 +24,7 @@ from celery_guard.settings import Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 
-from .declared import apply, read_options
+from .declared import apply, read_options, with_limits_of_app
 from .send import signature_of
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
@@ -85,6 +85,7 @@ class Runtime:
         contract = self._contracts.get(task.name)
         if contract is None:
             contract = resolve(task.contract, read_options(task), self.signature_of(task), task.name)
+            contract = with_limits_of_app(contract, self.app.conf)
             self._contracts[task.name] = contract
             apply(contract, task)
         return contract

@@ -101,6 +101,7 @@ def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool) -> 
 
 def quarantine(connection: Connection, token: str, queue: str, body: bytes, words: dict[str, str]) -> int:
     """Keep a message as the raw bytes it was; its number."""
+    queue, words = rows.storable(queue)[:255], {name: rows.storable(word) for name, word in words.items()}
     number = connection.execute(statements.taken_in(token)).scalar()
     if number is None:
         connection.execute(statements.take_in(token, queue, body, **words))

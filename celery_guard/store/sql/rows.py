@@ -14,7 +14,12 @@ from celery_guard.job.verdict import Granted
 
 from .statement import Row
 
-__all__ = ["attempt", "duration", "granted", "instant", "job", "outgoing", "reason", "stored_failure"]
+__all__ = ["attempt", "duration", "granted", "instant", "job", "outgoing", "reason", "storable", "stored_failure"]
+
+
+def storable(text: str) -> str:
+    """Text that every database takes: what cannot be encoded, and NUL, is written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
 
 
 def duration(microseconds: int) -> timedelta:
@@ -116,7 +121,9 @@ def attempt(row: RowMapping) -> Attempt:
         cancel=bool(row["cancel"]),
         age=duration(now - since),
         total=duration(now - row["created"]),
+        leased=duration(row["due"] - since),
         remaining=None if deadline is None else duration(deadline - now),
+        overtaken=bool(row["overtaken"]),
     )
 
 

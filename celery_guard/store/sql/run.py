@@ -58,11 +58,9 @@ def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
         return rows.granted(id, owner, row) if has_it == owner else Leased(id, has_it)
     if state not in ENDED:
         return NotDue(id, reason)
-    if told or relay is None or not link.changed(statements.speak, values):
-        return Settled(id, state, reason, tell=False, fence=row[0])
-    found = outcome(link, id)
-    _, result, failure = found or (state, None, None)
-    return Settled(id, state, reason, True, result, failure, fence=row[0])
+    tell = not told and relay is not None and link.changed(statements.speak, values) == 1
+    _, result, failure = outcome(link, id) or (state, None, None)
+    return Settled(id, state, reason, tell, result, failure, fence=row[0])
 
 
 def renew(
@@ -253,10 +251,10 @@ def _failure_values(failure: StoredFailure, number: int, fence: int) -> dict[str
         "failure_fence_": failure.fence or fence,
         "attempt_": failure.attempt or None,
         "failure_class_": failure.failure_class,
-        "type_name_": failure.type_name[:255],
-        "message_": failure.message,
-        "traceback_": failure.traceback,
-        "cause_": failure.cause[:255],
-        "worker_": failure.worker[:255],
+        "type_name_": rows.storable(failure.type_name)[:255],
+        "message_": rows.storable(failure.message),
+        "traceback_": rows.storable(failure.traceback),
+        "cause_": rows.storable(failure.cause)[:255],
+        "worker_": rows.storable(failure.worker)[:255],
         "truncated_": int(failure.truncated),
     }

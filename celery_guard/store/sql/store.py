@@ -235,10 +235,10 @@ class SqlStore:
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
         """Look at suspects again after the delay; how many of them were still suspects."""
-        return sum(
-            self._database.each(lambda connection, again, ids=ids: sweep.defer(connection, ids, delay))
-            for ids in _batches(attempt.id for attempt in attempts)
-        )
+        moved = 0
+        for ids in _batches(attempt.id for attempt in attempts):
+            moved += self._database.each(lambda connection, again: sweep.defer(connection, ids, delay))  # noqa: B023
+        return moved
 
     def retain(self, limit: int) -> int:
         """Delete up to ``limit`` rows whose time is over, with all that belongs to them."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
+from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted, Leased, Missing, NotDue, Settled
 from celery_guard.store.protocol import Renewal, Store
 
-from .builders import LONG, SOON, dead, failure, keyed, new_id, new_job, recovered, result, retried, succeeded
+from .builders import LONG, SOON, dead, keyed, new_id, new_job, recovered, retried, succeeded
 from .moves import accept, claim, die, eventually, found, lapse, lease_of, lose, publish, start, succeed, take
 
 __all__ = ["TestClaim", "TestCounts", "TestRenew"]
@@ -93,19 +95,15 @@ class TestClaim:
         assert not isinstance(verdict, Granted), verdict
         assert found(store, granted.id).state is State.UNKNOWN
 
-    def test_a_job_that_succeeded_is_settled_with_its_result(self, store: Store) -> None:
-        granted = succeed(store, result=result(b"[1]"))
-        assert store.claim(granted.id, "worker-2", LONG) == Settled(
-            granted.id, State.SUCCEEDED, None, tell=False, result=result(b"[1]"), fence=granted.fence
-        )
-
-    def test_a_job_that_died_is_settled_with_its_failure(self, store: Store) -> None:
-        granted = die(store, failure=failure("no funds"))
+    @pytest.mark.parametrize("end", [succeed, die])
+    def test_a_job_that_has_ended_is_settled(self, store: Store, end: Callable[[Store], Granted]) -> None:
+        granted = end(store)
+        row = found(store, granted.id)
         verdict = store.claim(granted.id, "worker-2", LONG)
         assert isinstance(verdict, Settled)
-        assert (verdict.state, verdict.reason, verdict.tell, verdict.result) == (State.DEAD, Reason.FAILED, False, None)
-        assert verdict.failure is not None
-        assert (verdict.failure.message, verdict.failure.type_name) == ("no funds", "shop.CardDeclined")
+        assert (verdict.id, verdict.state, verdict.reason, verdict.tell) == (row.id, row.state, row.reason, False)
+        assert verdict.fence == granted.fence
+        assert found(store, granted.id) == row
 
     def test_a_job_that_nobody_accepted_is_missing(self, store: Store) -> None:
         nobody = new_id()
@@ -215,9 +213,8 @@ class TestRenew:
         assert found(store, first.id).state is State.PENDING
 
     @pytest.mark.parametrize("end", [succeeded, dead, retried])
-    def test_a_settled_lease_is_not_renewed(self, store: Store, end: object) -> None:
+    def test_a_settled_lease_is_not_renewed(self, store: Store, end: Callable[[Granted], Settlement]) -> None:
         granted = start(store)
-        assert callable(end)
         assert store.settle(end(granted))
         before = found(store, granted.id)
         assert store.renew([lease_of(granted)], LONG) == []

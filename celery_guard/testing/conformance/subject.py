@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from celery_guard.store.protocol import Store
 
@@ -68,6 +68,10 @@ class Callers(Protocol):
 
     def autocommitting(self) -> Caller:
         """A caller whose connection commits every statement by itself."""
+        ...
+
+    def write_with(self, session: Any, text: str) -> None:
+        """Write a row of the program's own in the transaction of a body."""
         ...
 
     def written(self) -> list[str]:

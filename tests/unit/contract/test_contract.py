@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+from typing import Any
+
 import pytest
 
 from celery_guard.contract import Contract, Retry, Timing
+from celery_guard.contract.contract import Effective, ReadOptions
 from celery_guard.errors import ContractError
 
 
@@ -56,3 +60,17 @@ def test_nonsense_is_refused_where_it_is_written(given: dict[str, object], named
     message = str(caught.value)
     assert message.startswith(f"Contract.{named}")
     assert "expected" in message
+
+
+def test_a_contract_is_a_value_and_its_parts_have_names() -> None:
+    contract = Contract(key="a")
+    with pytest.raises(FrozenInstanceError):
+        contract.key = "b"  # type: ignore[misc]
+    kinds: list[Any] = [Contract, Effective, ReadOptions]
+    for kind in kinds:
+        with pytest.raises(TypeError):
+            kind("shop.charge")
+    with pytest.raises(FrozenInstanceError):
+        Effective(task="a").task = "b"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        ReadOptions().max_retries = 1  # type: ignore[misc]

@@ -59,6 +59,12 @@ def test_retries_without_end_end_after_a_week() -> None:
     assert found.retry.within == UNBOUNDED_WITHIN == timedelta(days=7)
 
 
+def test_nothing_but_the_name_has_to_be_said() -> None:
+    assert Effective(task="shop.charge") == Effective(
+        task="shop.charge", retry=Retry(), timing=Timing(), best_effort=False, explicit_retries=3, retry_declared=False
+    )
+
+
 def test_a_crash_runs_again_whatever_was_declared() -> None:
     assert effective(reject_on_worker_lost=False).retry.max_crashes == 3
 
@@ -96,6 +102,12 @@ def test_autoretry_without_end_ends_after_a_week() -> None:
     found = effective(autoretry_for=(ValueError,), max_retries=None)
     assert found.retry.max_attempts is None
     assert found.retry.within == UNBOUNDED_WITHIN
+
+
+def test_time_bounds_what_numbers_do_not() -> None:
+    assert effective(autoretry_for=(ValueError,)).retry.within is None
+    mixed = effective(autoretry_for=(ValueError,), max_retries=None, retry_kwargs={"max_retries": 5})
+    assert (mixed.retry.max_attempts, mixed.explicit_retries, mixed.retry.within) == (6, None, UNBOUNDED_WITHIN)
 
 
 def test_what_is_named_as_not_to_be_repeated_wins_as_in_celery() -> None:
@@ -138,6 +150,8 @@ def test_backoff_is_celerys(options: dict[str, Any], expected: list[float]) -> N
 
 
 def test_backoff_is_jittered_unless_it_was_turned_off() -> None:
+    assert not effective(autoretry_for=(ValueError,)).retry.jitter
+    assert effective(autoretry_for=(ValueError,), retry_backoff=True, retry_jitter=True).retry.jitter
     assert effective(autoretry_for=(ValueError,), retry_backoff=True).retry.jitter
     assert not effective(autoretry_for=(ValueError,), retry_backoff=True, retry_jitter=False).retry.jitter
 
@@ -254,6 +268,8 @@ def test_options_that_say_the_same_are_no_conflict(retry: Retry, options: dict[s
         (Contract(retry=Retry(max_attempts=6)), {"retry_jitter": False}, "retry_jitter=False"),
         (Contract(retry=Retry(max_attempts=6)), {"default_retry_delay": 5}, "default_retry_delay=5"),
         (Contract(retry=Retry(max_attempts=6)), {"retry_kwargs": {"countdown": 5}}, "countdown"),
+        (Contract(retry=Retry(base=9, cap=9)), {"default_retry_delay": 9}, "default_retry_delay=9"),
+        (Contract(retry=Retry(base=9, jitter=False)), {"default_retry_delay": 9}, "default_retry_delay=9"),
         (Contract(retry=Retry(max_crashes=1)), {"reject_on_worker_lost": True}, "reject_on_worker_lost"),
         (Contract(timing=Timing(attempt=30)), {"time_limit": 31}, "time_limit=31"),
         (Contract(timing=Timing(soft=30)), {"soft_time_limit": 31}, "soft_time_limit=31"),
@@ -265,6 +281,30 @@ def test_a_conflict_is_said_aloud(contract: Contract, options: dict[str, Any], n
         effective(contract, **options)
     assert named in str(caught.value)
     assert "To repair" in str(caught.value)
+
+
+def test_a_conflict_says_what_each_side_means() -> None:
+    with pytest.raises(ContractError) as caught:
+        effective(Contract(retry=Retry(max_attempts=6)), max_retries=2)
+    assert str(caught.value) == (
+        "shop.charge: Celery's option max_retries=2 (3 attempts in all) and the contract's Retry(max_attempts=6) say "
+        "different things about one task. To repair: keep the contract and remove the option."
+    )
+    with pytest.raises(ContractError, match=r"Retry\(without a number\)"):
+        effective(Contract(retry=Retry(max_attempts=None, within=timedelta(1))), max_retries=2)
+    with pytest.raises(ContractError, match=r"max_retries=None \(without end\)"):
+        effective(Contract(retry=Retry(max_attempts=6)), max_retries=None)
+    with pytest.raises(
+        ContractError, match="autoretry_for names the class OSError and the contract's Retry, whose `on`"
+    ):
+        effective(Contract(retry=Retry(max_attempts=6)), autoretry_for=(OSError,))
+    with pytest.raises(ContractError, match=r"dont_autoretry_for names the class OSError .* whose `never`"):
+        effective(Contract(retry=Retry(max_attempts=6)), dont_autoretry_for=(OSError,))
+
+
+def test_limits_that_contradict_each_other_are_named_as_the_options_they_are() -> None:
+    with pytest.raises(ContractError, match="soft_time_limit: found 0:00:30, expected less than time_limit"):
+        effective(time_limit=30, soft_time_limit=30)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,16 @@ def test_the_ends_of_what_makes_sense_make_sense() -> None:
     assert Retry(cap=3650 * 86400, within=timedelta(days=3650)).within == timedelta(days=3650)
 
 
+def test_a_refusal_names_what_was_found() -> None:
+    for found, shown in (
+        (ConnectionError(), "a value of type ConnectionError"),
+        (int, "the class int"),
+        (None, "None"),
+    ):
+        with pytest.raises(ContractError, match=f"found {shown},"):
+            Retry(on=(found,))  # type: ignore[arg-type]
+
+
 def test_a_list_of_failures_is_taken_as_a_tuple() -> None:
     assert Retry(on=[OSError, "a.B"]).on == (OSError, "a.B")  # type: ignore[arg-type]
 

@@ -32,7 +32,7 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import CTE, Select
 
 from celery_guard.job.state import Reason, State
-from celery_guard.store.sql.clock import moment
+from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload, store
 
 from . import fixed, given, number
@@ -66,12 +66,12 @@ def _new_job() -> dict[str, ColumnElement[Any]]:
     row: dict[str, ColumnElement[Any]] = {name: given(name) for name in _WRITTEN_AS_GIVEN}
     row["priority"] = given("priority", Integer)
     row["state"] = fixed(State.PENDING)
-    row["created"] = moment()
-    row["due"] = moment() + number("delay")
+    row["created"] = now()
+    row["due"] = now() + number("delay")
     row["deadline"] = case(
         (number("deadline_in").is_(None), number("deadline")),
-        (number("deadline") < moment() + number("deadline_in"), number("deadline")),
-        else_=moment() + number("deadline_in"),
+        (number("deadline") < now() + number("deadline_in"), number("deadline")),
+        else_=now() + number("deadline_in"),
     )
     return row
 
@@ -188,7 +188,7 @@ def carry_on() -> Update:
             priority=given("priority", Integer),
             reason=fixed(Reason.REPLACED),
             generation=given("generation", Integer),
-            due=moment() + number("delay"),
+            due=now() + number("delay"),
             relay=null(),
         )
     )

@@ -10,7 +10,7 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Kind, Reason, State
-from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import heartbeat, job, payload, quarantine, result
 
 from . import fixed, one_of
@@ -94,9 +94,9 @@ def cancel_waiting(id: str) -> Update:
             held_key=null(),
             relay=null(),
             told=case((carried, 1), else_=0),
-            due=case((carried, null()), else_=moment()),
-            finished=moment(),
-            keep_until=moment() + _KEEP_CANCELLED,
+            due=case((carried, null()), else_=now()),
+            finished=now(),
+            keep_until=now() + _KEEP_CANCELLED,
             failure_class=null(),
             cause=null(),
         )
@@ -126,8 +126,8 @@ def replay(id: str, held_key: str | None, holder: str | None) -> Update:
             reason=fixed(Reason.REPLAY),
             held_key=held_key,
             holder=holder,
-            deadline=case((job.c.deadline <= moment(), null()), else_=job.c.deadline),
-            due=moment(),
+            deadline=case((job.c.deadline <= now(), null()), else_=job.c.deadline),
+            due=now(),
             finished=null(),
             keep_until=null(),
             relay=null(),
@@ -155,7 +155,7 @@ def taken_in(token: str) -> Select[Any]:
 
 def take_in(token: str, queue: str, body: bytes, **words: str) -> Insert:
     """Keep a message as it was."""
-    return insert(quarantine).values(token=token, received=moment(), queue=queue, body=body, size=len(body), **words)
+    return insert(quarantine).values(token=token, received=now(), queue=queue, body=body, size=len(body), **words)
 
 
 def quarantined(limit: int) -> Select[Any]:
@@ -179,8 +179,8 @@ def keep_slot(name: str, token: str, ttl: int, detail: str) -> Update:
     """Take a slot that is free, or keep one's own."""
     return (
         update(heartbeat)
-        .where(heartbeat.c.name == name, or_(heartbeat.c.token == token, heartbeat.c.until <= moment()))
-        .values(token=token, beat=moment(), until=moment() + ttl, detail=detail)
+        .where(heartbeat.c.name == name, or_(heartbeat.c.token == token, heartbeat.c.until <= now()))
+        .values(token=token, beat=now(), until=now() + ttl, detail=detail)
     )
 
 
@@ -191,7 +191,7 @@ def slot_taken(name: str) -> Select[Any]:
 
 def hold(name: str, token: str, ttl: int, detail: str) -> Insert:
     """Take a slot that nobody had before."""
-    return insert(heartbeat).values(name=name, token=token, beat=moment(), until=moment() + ttl, detail=detail)
+    return insert(heartbeat).values(name=name, token=token, beat=now(), until=now() + ttl, detail=detail)
 
 
 def release_slot(name: str, token: str) -> Delete:
@@ -201,4 +201,4 @@ def release_slot(name: str, token: str) -> Delete:
 
 def heartbeats() -> Select[Any]:
     """Who has said that it is alive."""
-    return select(heartbeat, (heartbeat.c.until > reading()).label("live")).order_by(heartbeat.c.name)
+    return select(heartbeat, (heartbeat.c.until > now()).label("live")).order_by(heartbeat.c.name)

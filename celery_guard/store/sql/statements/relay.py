@@ -14,7 +14,7 @@ from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import ENDED, Kind, State
-from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload
 
 from . import ended, fixed, one_of
@@ -53,7 +53,7 @@ def candidates(waiting: bool, limit: int, skip_locked: bool) -> Select[Any]:
     """What is due, oldest first: (id, due, the job that it has to wait for, if any)."""
     found = (
         select(job.c.id, job.c.due, case((_holder_waits(), job.c.holder)))
-        .where(job.c.state == fixed(State.PENDING) if waiting else ended(), job.c.due <= reading())
+        .where(job.c.state == fixed(State.PENDING) if waiting else ended(), job.c.due <= now())
         .order_by(job.c.due)
         .limit(limit)
     )
@@ -64,14 +64,14 @@ def take(token: str, ids: Collection[str], hold: int) -> Update:
     """Put the token on rows that are still due."""
     return (
         update(job)
-        .where(job.c.id.in_(ids), job.c.due <= moment(), or_(job.c.state == fixed(State.PENDING), ended()))
-        .values(relay=token, due=moment() + hold)
+        .where(job.c.id.in_(ids), job.c.due <= now(), or_(job.c.state == fixed(State.PENDING), ended()))
+        .values(relay=token, due=now() + hold)
     )
 
 
 def taken(token: str, ids: Collection[str]) -> Select[Any]:
     """What a relay has to know to publish the rows that it has taken."""
-    expired = case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= moment()), 1), else_=0)
+    expired = case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= now()), 1), else_=0)
     return (
         select(
             job.c.id, job.c.task, job.c.queue, job.c.kind, job.c.state, job.c.reason, job.c.generation, job.c.retries,
@@ -92,8 +92,8 @@ def wait_on(followers: Collection[str], pause: int) -> Update:
     """Followers whose holders have not ended are looked at again after the pause, if nobody releases them before."""
     return (
         update(job)
-        .where(job.c.id.in_(followers), job.c.state == fixed(State.PENDING), job.c.due <= moment())
-        .values(due=moment() + pause)
+        .where(job.c.id.in_(followers), job.c.state == fixed(State.PENDING), job.c.due <= now())
+        .values(due=now() + pause)
     )
 
 
@@ -107,7 +107,7 @@ def due_now(ids: Collection[str]) -> Update:
     return (
         update(job)
         .where(job.c.id.in_(ids), job.c.state == fixed(State.PENDING), job.c.relay.is_(None))
-        .values(due=moment())
+        .values(due=now())
     )
 
 
@@ -124,9 +124,9 @@ def published(token: str, ids: Sequence[str], suspect_after: int) -> Update:
         .where(_taken_by(token, ids), job.c.state == fixed(State.PENDING), job.c.kind == fixed(Kind.RUN))
         # In this order: MySQL reads what it has already assigned.
         .ordered_values(
-            (job.c.due, moment() + doubled),
+            (job.c.due, now() + doubled),
             (job.c.publications, job.c.publications + 1),
-            (job.c.sent, moment()),
+            (job.c.sent, now()),
             (job.c.state, fixed(State.SENT)),
             (job.c.relay, null()),
         )
@@ -141,9 +141,9 @@ def travelled(token: str, ids: Sequence[str]) -> Update:
         .values(
             state=fixed(State.SUCCEEDED),
             told=literal_column("1"),
-            sent=moment(),
-            finished=moment(),
-            keep_until=moment() + _KEEP_CARRIED,
+            sent=now(),
+            finished=now(),
+            keep_until=now() + _KEEP_CARRIED,
             due=null(),
             relay=null(),
         )
@@ -152,7 +152,7 @@ def travelled(token: str, ids: Sequence[str]) -> Update:
 
 def spoken_again(token: str, ids: Sequence[str], again_after: int) -> Update:
     """Ended jobs whose outcome is on its way to be told; the token stays, for the one claim that will tell it."""
-    return update(job).where(_taken_by(token, ids), ended()).values(sent=moment(), due=moment() + again_after)
+    return update(job).where(_taken_by(token, ids), ended()).values(sent=now(), due=now() + again_after)
 
 
 def postpone(token: str, id: str, delay: int, refused: bool) -> Update:
@@ -160,7 +160,7 @@ def postpone(token: str, id: str, delay: int, refused: bool) -> Update:
     return (
         update(job)
         .where(_taken_by(token, [id]), or_(job.c.state == fixed(State.PENDING), ended()))
-        .values(relay=null(), due=moment() + delay, refusals=job.c.refusals + literal(int(refused)))
+        .values(relay=null(), due=now() + delay, refusals=job.c.refusals + literal(int(refused)))
     )
 
 
@@ -168,7 +168,7 @@ def next_due() -> Select[Any]:
     """Now, and when each state that a relay looks at has its next row due: one look into the index for each."""
     looks = (State.PENDING, *sorted(ENDED))
     return select(
-        moment(),
+        now(),
         *(
             select(func.min(job.c.due))
             .where(one_of([state]), job.c.due.is_not(None))

@@ -30,7 +30,7 @@ from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Reason, State
-from celery_guard.store.sql.clock import moment
+from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import failure, job, payload, result
 
 from . import ended, fixed, given, number, one_of
@@ -69,7 +69,7 @@ _GRANTED = (
 
 def claim() -> Update:
     """Take the job for one attempt. A follower is only taken once a relay has seen its holder end."""
-    due = and_(job.c.due <= moment(), job.c.holder.is_(None))
+    due = and_(job.c.due <= now(), job.c.holder.is_(None))
     waits = and_(job.c.state == fixed(State.PENDING), or_(due, job.c.relay.is_not(None)))
     return (
         update(job)
@@ -81,30 +81,30 @@ def claim() -> Update:
             attempts=job.c.attempts + 1,
             publications=literal_column("0"),
             relay=null(),
-            due=moment() + number("lease"),
-            started=moment(),
+            due=now() + number("lease"),
+            started=now(),
         )
     )
 
 
 def claim_returning() -> Update:
     """The same, answering with what the attempt has to know."""
-    return claim().returning(*_GRANTED, moment())
+    return claim().returning(*_GRANTED, now())
 
 
 def standing() -> Select[Any]:
     """What an attempt has to know, and why it may not be one."""
-    return select(*_GRANTED, moment(), job.c.state, job.c.reason, job.c.owner, job.c.told, job.c.relay).where(
+    return select(*_GRANTED, now(), job.c.state, job.c.reason, job.c.owner, job.c.told, job.c.relay).where(
         job.c.id == given("id")
     )
 
 
 def speak() -> Update:
-    """Become the one delivery that tells Celery how the job ended."""
+    """Become the one delivery that tells Celery how the job ended. When it is to be told again stays as it is."""
     return (
         update(job)
         .where(job.c.id == given("id"), ended(), job.c.told == literal_column("0"), job.c.relay.is_not(None))
-        .values(relay=null(), due=moment() + number("lease"))
+        .values(relay=null())
     )
 
 
@@ -117,7 +117,7 @@ def _owned(leases: list[tuple[str, int, str]]) -> ColumnElement[bool]:
 
 def renew(leases: list[tuple[str, int, str]], lease: int) -> Update:
     """Start the leases anew."""
-    return update(job).where(_owned(leases)).values(due=moment() + lease)
+    return update(job).where(_owned(leases)).values(due=now() + lease)
 
 
 #: What is answered of a lease that was renewed.
@@ -172,7 +172,7 @@ def _still(compare: Compare) -> ColumnElement[bool]:
     if compare is Compare.NEW:
         same += [job.c.state == fixed(State.PENDING), job.c.owner.is_(None)]
     elif compare is Compare.LAPSE:
-        same += [job.c.state == given("was"), func.coalesce(job.c.owner, "") == given("owner"), job.c.due <= moment()]
+        same += [job.c.state == given("was"), func.coalesce(job.c.owner, "") == given("owner"), job.c.due <= now()]
     else:
         uncontested = and_(one_of((State.PENDING, State.SENT)), job.c.reason == fixed(Reason.LOST))
         same += [job.c.owner == given("owner"), or_(job.c.state == fixed(State.RUNNING), uncontested)]
@@ -193,15 +193,15 @@ def move(fate: Fate, compare: Compare) -> Update:
         "cause": given("cause"),
     }
     if fate is Fate.WAITS:
-        values["due"] = moment() + number("delay")
+        values["due"] = now() + number("delay")
         values["generation"] = job.c.generation + given("regenerated", Integer)
     elif fate is Fate.PARKED:
         values["due"] = null()
     else:
-        values["finished"] = moment()
-        values["keep_until"] = moment() + number("keep")
+        values["finished"] = now()
+        values["keep_until"] = now() + number("keep")
         # Without tell_within nobody has to look at the row again.
-        values["due"] = moment() + number("tell_within")
+        values["due"] = now() + number("tell_within")
         if fate is Fate.ENDS_FREE:
             values["held_key"] = null()
     return update(job).where(_still(compare)).values(values)
@@ -254,7 +254,7 @@ def _beside(what: Beside, moved: FromClause) -> Insert:
 def _failure(attempt: ColumnElement[int]) -> dict[str, ColumnElement[Any]]:
     return {
         "number": number("number"),
-        "at": moment(),
+        "at": now(),
         "fence": number("failure_fence"),
         "attempt": attempt,
         "failure_class": given("failure_class"),
@@ -294,7 +294,7 @@ def release() -> Update:
             job.c.reason == fixed(Reason.HELD_KEY),
             job.c.relay.is_(None),
         )
-        .values(due=moment())
+        .values(due=now())
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Table, delete, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, select, update
 from sqlalchemy.sql.dml import Delete, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import State
-from celery_guard.store.sql.clock import moment, reading
+from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, result, step
 
 from . import fixed
@@ -30,36 +30,43 @@ def overdue(state: State, limit: int) -> Select[Any]:
         select(
             job.c.id, job.c.task, job.c.queue, job.c.state, job.c.reason, job.c.fence, job.c.owner, job.c.attempts,
             job.c.crashes, job.c.retries, job.c.publications, job.c.cancel, job.c.deadline, job.c.created, job.c.sent,
-            job.c.started, reading().label("now"),
+            job.c.started, job.c.due, now().label("now"),
         )
-        .where(job.c.state == fixed(state), job.c.due <= reading())
+        .where(job.c.state == fixed(state), job.c.due <= now())
         .order_by(job.c.due)
         .limit(limit)
     )  # fmt: skip
+
+
+def _overtaken() -> ColumnElement[bool]:
+    """A job that was published later to the same queue is running, so that this one's message should have been met."""
+    later = job.alias("later")
+    runs = and_(later.c.state == fixed(State.RUNNING), later.c.queue == job.c.queue, later.c.sent > job.c.sent)
+    return and_(job.c.state == fixed(State.SENT), exists(select(later.c.id).where(runs).correlate(job)))
 
 
 def defer(ids: Collection[str], delay: int) -> Update:
     """Look at suspects again later. One that was claimed or published meanwhile is none any more."""
     return (
         update(job)
-        .where(job.c.id.in_(ids), job.c.state == fixed(State.SENT), job.c.due <= moment())
-        .values(due=moment() + delay)
+        .where(job.c.id.in_(ids), job.c.state == fixed(State.SENT), job.c.due <= now())
+        .values(due=now() + delay)
     )
 
 
 def over(limit: int, skip_locked: bool) -> Select[Any]:
     """Jobs whose time is over."""
-    found = select(job.c.id).where(job.c.keep_until <= reading()).order_by(job.c.keep_until).limit(limit)
+    found = select(job.c.id).where(job.c.keep_until <= now()).order_by(job.c.keep_until).limit(limit)
     return found.with_for_update(skip_locked=True) if skip_locked else found
 
 
 def forget(table: Table, ids: Collection[str]) -> Delete:
     """Delete jobs, or what belongs to them."""
     if table is job:
-        return delete(job).where(job.c.id.in_(ids), job.c.keep_until <= moment())
+        return delete(job).where(job.c.id.in_(ids), job.c.keep_until <= now())
     return delete(table).where(table.c.job.in_(ids))
 
 
 def forget_silent() -> Delete:
     """Delete slots and processes that have not been heard of for long."""
-    return delete(heartbeat).where(heartbeat.c.until < reading() - _SILENT)
+    return delete(heartbeat).where(heartbeat.c.until < now() - _SILENT)

@@ -1,0 +1,416 @@
+"""The command line through its real entry points: as processes, on a real store, read as an operator reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from celery_guard.job.state import State
+from celery_guard.store import open_store
+from celery_guard.store.protocol import Store
+from celery_guard.testing.conformance.builders import LONG, failure, new_job, payload
+from celery_guard.testing.conformance.moves import accept, die, eventually, found, start, succeed
+from celery_guard.testing.databases import database
+from celery_guard.testing.services import POSTGRESQL
+
+pytestmark = pytest.mark.integration
+
+SECRET = "4111-1111"
+
+MODULES = {
+    "shop": """
+        from celery import Celery
+        from celery_guard import Contract, Guard, GuardedTask
+
+        app = Celery("shop", broker="filesystem://")
+        app.conf.broker_transport_options = {
+            "data_folder_in": "queue", "data_folder_out": "queue", "control_folder": "control",
+        }
+        guard = Guard(app)
+
+        @app.task(name="shop.charge", base=GuardedTask, contract=Contract(owner="payments", key="order_id"))
+        def charge(order_id): ...
+
+        @app.task(name="shop.mail", acks_late=True)
+        def mail(to): ...
+    """,
+    "bare": """
+        from celery import Celery
+
+        app = Celery("bare", broker="memory://")
+    """,
+    "broken": """
+        raise RuntimeError("the shop is closed")
+    """,
+}
+
+
+class Shell:
+    """A folder with an app in it, and one of the two ways to type at it."""
+
+    def __init__(self, folder: Path, way: str, url: str) -> None:
+        self.folder, self.way, self.url = folder, way, url
+        for name in ("queue", "control"):
+            (folder / name).mkdir()
+        for name, text in MODULES.items():
+            lines = text.splitlines()
+            (folder / f"{name}.py").write_text("\n".join(line[8:] for line in lines) + "\n", encoding="utf-8")
+        self._process: subprocess.Popen[str] | None = None
+
+    def command(self, *words: str, app: str | None = "shop") -> list[str]:
+        """The command line of these words."""
+        program = str(Path(sys.executable).with_name(self.way))
+        named = [] if app is None else ["-A", app]
+        return [program, *named, *(["guard"] if self.way == "celery" else []), *words]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """This test's environment, without what names an app, with the store."""
+        left_out = ("CELERY_", "APP", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        return {**kept, "CELERY_GUARD_STORE": self.url, "PYTHONWARNINGS": "ignore", **more}
+
+    def type(self, *words: str, app: str | None = "shop", **more: str) -> subprocess.CompletedProcess[str]:
+        """Type the words and wait for the end."""
+        return subprocess.run(
+            self.command(*words, app=app), cwd=self.folder, env=self.environment(**more), capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+
+    def answer(self, *words: str) -> Any:
+        """Type the words with ``--json``; the answer, of a command that ends with 0."""
+        done = self.type(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Type the words, and do not wait."""
+        self._process = subprocess.Popen(
+            self.command(*words), cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        return self._process
+
+    def close(self) -> None:
+        """End what was begun."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate(timeout=30)
+
+
+@pytest.fixture(params=["celery", "celery-guard"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Each way in."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Each database, without a table in it."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'guard.db'}"
+        return
+    with database(POSTGRESQL.need()) as made:
+        yield made
+
+
+@pytest.fixture
+def shell(tmp_path: Path, way: str, url: str) -> Iterator[Shell]:
+    """Both ways on each database."""
+    yield from _opened(Shell(tmp_path, way, url))
+
+
+@pytest.fixture
+def small_shell(tmp_path: Path, way: str) -> Iterator[Shell]:
+    """Both ways on SQLite, for what the database has no say in."""
+    yield from _opened(Shell(tmp_path, way, f"sqlite:///{tmp_path / 'guard.db'}"))
+
+
+def _opened(shell: Shell) -> Iterator[Shell]:
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def store(shell: Shell) -> Iterator[Store]:
+    """The shell's store, with its tables."""
+    yield from _with_tables(shell.url)
+
+
+@pytest.fixture
+def small_store(small_shell: Shell) -> Iterator[Store]:
+    """The small shell's store, with its tables."""
+    yield from _with_tables(small_shell.url)
+
+
+def _with_tables(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    store.upgrade()
+    yield store
+    store.close()
+
+
+# -- the store ------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_asked_for_made_and_found(shell: Shell) -> None:
+    for words in (("store", "check"), ("jobs", "list"), ("status",), ("relay", "--once")):
+        missing = shell.type(*words)
+        assert (missing.returncode, missing.stdout) == (3, "")
+        assert missing.stderr.startswith("error [GUARD-302]: ")
+        assert "guard store upgrade" in missing.stderr
+    printed = shell.type("store", "sql")
+    assert printed.returncode == 0
+    assert "CREATE TABLE guard_job" in printed.stdout
+    assert shell.type("store", "check").returncode == 3, "printing the upgrade is not the upgrade"
+    for _ in range(2):
+        assert shell.type("store", "upgrade").returncode == 0
+    assert shell.type("store", "check").returncode == 0
+    assert shell.answer("jobs", "list") == []
+
+
+def test_a_store_that_cannot_be_reached_ends_with_3_and_no_password(small_shell: Shell) -> None:
+    small_shell.url = "postgresql+psycopg://shop:hush@127.0.0.1:1/shop"
+    done = small_shell.type("status")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error [GUARD-301]: ")
+    assert "hush" not in done.stderr
+
+
+# -- jobs, dead letters, quarantine -----------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_counted_and_shown(shell: Shell, store: Store) -> None:
+    waiting = new_job(task="shop.charge", tenant="acme", payload=payload(SECRET.encode()))
+    accept(store, waiting)
+    running, done, dead = start(store), succeed(store), die(store)
+
+    listed = shell.type("jobs", "list")
+    assert listed.returncode == 0
+    assert "\x1b" not in listed.stdout
+    assert {line.split()[0] for line in listed.stdout.splitlines()[1:]} == {waiting.id, running.id, done.id, dead.id}
+    assert [job["id"] for job in shell.answer("jobs", "list", "--tenant", "acme")] == [waiting.id]
+    assert [job["id"] for job in shell.answer("jobs", "list", "--state", "dead", "--state", "running")] == [
+        dead.id,
+        running.id,
+    ]
+    assert shell.answer("jobs", "counts") == {
+        **dict.fromkeys((state.value for state in State), 0), "pending": 1, "running": 1, "succeeded": 1, "dead": 1,
+    }  # fmt: skip
+
+    shown = shell.answer("jobs", "show", dead.id)
+    assert (shown["state"], shown["reason"], shown["attempts"]) == ("dead", "failed", 1)
+    assert shown["failures"][0]["message"] == "card declined"
+    assert running.owner in shell.type("jobs", "show", running.id).stdout
+    assert SECRET not in shell.type("jobs", "show", waiting.id).stdout
+
+
+def test_pages_follow_each_other(small_shell: Shell, small_store: Store) -> None:
+    jobs = [new_job() for _ in range(3)]
+    for job in jobs:
+        accept(small_store, job)
+    page = small_shell.type("jobs", "list", "--limit", "2")
+    after = re.search(r"--after (\S+)", page.stderr)
+    assert after is not None
+    rest = small_shell.answer("jobs", "list", "--limit", "2", "--after", after[1])
+    assert [job["id"] for job in rest] == [jobs[0].id]
+
+
+def test_cancel_1_a_cancel_is_kept_in_the_store_and_too_late_is_said(shell: Shell, store: Store) -> None:
+    waiting = new_job()
+    accept(store, waiting)
+    running, done = start(store), succeed(store)
+    answered = shell.type("jobs", "cancel", waiting.id, running.id, "--reason", "wrong file")
+    assert answered.returncode == 0, answered.stderr
+    assert found(store, waiting.id).state is State.CANCELLED
+    assert found(store, running.id).shown_state == "cancelling"
+    late = shell.type("jobs", "cancel", done.id, "no-such-job")
+    assert late.returncode == 1
+    assert [line.split("  ", 1)[1] for line in late.stdout.splitlines()] == [
+        "too late: it is succeeded",
+        "there is no such job",
+    ]
+    assert found(store, done.id).state is State.SUCCEEDED
+
+
+def test_a_dead_letter_is_found_understood_and_sent_again(shell: Shell, store: Store) -> None:
+    granted = die(
+        store, new_job(task="shop.charge", payload=payload(SECRET.encode())), failure=failure("card declined")
+    )
+    alive = start(store)
+
+    [listed] = shell.answer("dlq", "list", "--task", "shop.charge")
+    assert (listed["id"], listed["failure_class"]) == (granted.id, "permanent")
+    assert "payments" in shell.type("dlq", "list").stdout
+    shown = shell.type("dlq", "show", granted.id)
+    assert "card declined" in shown.stdout
+    assert SECRET not in shown.stdout
+    assert SECRET in shell.type("dlq", "show", granted.id, "--reveal").stdout
+    assert shell.type("dlq", "show", alive.id).returncode == 1
+
+    assert shell.type("dlq", "replay", granted.id).returncode == 2, "nobody said why"
+    again = shell.type("dlq", "replay", granted.id, alive.id, "--reason", "gateway is back")
+    assert again.returncode == 1, "one of the two is no dead letter"
+    first, second = again.stdout.splitlines()
+    assert first == f"{granted.id}  replayed"
+    assert second.startswith(f"{alive.id}  skipped: ")
+    assert (found(store, granted.id).state, found(store, granted.id).replays) == (State.PENDING, 1)
+    assert shell.answer("dlq", "list") == []
+
+
+def test_pay_5_what_nobody_could_open_is_listed_without_what_is_in_it(small_shell: Shell, small_store: Store) -> None:
+    number = small_store.quarantine(
+        queue="celery", body=SECRET.encode(), headers=f'{{"argsrepr": "{SECRET}"}}', reason="undecodable",
+        content_type="application/x-python-serialize", content_encoding="binary",
+    )  # fmt: skip
+    for words in (("list",), ("show", str(number))):
+        done = small_shell.type("quarantine", *words)
+        assert "undecodable" in done.stdout
+        assert SECRET not in done.stdout
+    assert SECRET in small_shell.type("quarantine", "show", str(number), "--reveal").stdout
+
+
+# -- relay and status -------------------------------------------------------------------------------------------------
+
+
+def enqueue(shell: Shell, count: int) -> None:
+    """Enqueue jobs from a process of their own, as an application does."""
+    code = f"import shop\nfor n in range({count}): shop.charge.delay(order_id=n)"
+    subprocess.run([sys.executable, "-c", code], cwd=shell.folder, env=shell.environment(), check=True, timeout=60)
+
+
+def test_relay_once_publishes_what_is_due_and_says_how_many(shell: Shell, store: Store) -> None:
+    enqueue(shell, 3)
+    stuck = shell.type("status")
+    assert stuck.returncode == 1
+    assert "no relay is alive" in stuck.stderr
+    done = shell.type("relay", "--once")
+    assert (done.returncode, done.stdout) == (0, "3 taken to be published, 0 swept.\n"), done.stderr
+    assert len(list((shell.folder / "queue").iterdir())) == 3
+    assert store.counts() == {State.SENT: 3}
+    assert shell.type("status").returncode == 0
+    assert shell.answer("relay", "--once") == {"taken": 0, "swept": 0, "broker_out": False}
+
+
+def test_a_relay_in_the_foreground_publishes_is_seen_and_ends_on_term(shell: Shell, store: Store) -> None:
+    process = shell.begin("relay")
+    enqueue(shell, 2)
+    eventually(lambda: store.counts() == {State.SENT: 2})
+    accept(store, new_job(delay=LONG))
+    well = shell.answer("status")
+    assert (well["well"], well["relays_alive"]) == (True, 1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert out == ""
+    assert "Stop with Ctrl-C" in err
+    assert shell.answer("status")["relays_alive"] == 0
+
+
+def test_relay_once_without_a_broker_says_so_and_loses_nothing(small_shell: Shell, small_store: Store) -> None:
+    enqueue(small_shell, 2)
+    with (small_shell.folder / "shop.py").open("a") as module:
+        module.write('app.conf.broker_url = "redis://:hush@127.0.0.1:1/0"\n')
+    done = small_shell.type("relay", "--once")
+    assert done.returncode == 1
+    assert "The broker cannot be reached" in done.stderr
+    assert "hush" not in done.stderr
+    assert small_store.counts() == {State.PENDING: 2}
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_names_what_is_unsafe(small_shell: Shell) -> None:
+    done = small_shell.type("check")
+    assert done.returncode == 1
+    assert "CHECK-102 warning: late acks do not bring a killed job back: shop.mail" in done.stdout
+    assert small_shell.type("check", "--fail-on", "error").returncode == 0
+    [first, *_] = json.loads(small_shell.type("check", "--json").stdout)
+    assert (first["code"], first["tasks"]) == ("CHECK-102", ["shop.mail"])
+
+
+# -- what is wrong with the line --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("app", [None, "bare", "nowhere", "broken"])
+def test_an_app_that_cannot_be_used_is_said_in_words_that_help(small_shell: Shell, app: str | None) -> None:
+    done = small_shell.type("jobs", "list", app=app)
+    said = {
+        None: "-A your_module",
+        "bare": "error [GUARD-103]",
+        "nowhere": "nowhere",
+        "broken": "the shop is closed",
+    }[app]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    if small_shell.way == "celery-guard" or app in (
+        None,
+        "bare",
+    ):  # loading an app is Celery's business in its own command
+        assert "Traceback" not in done.stderr
+
+
+def test_without_a_store_it_is_said_where_to_name_one(small_shell: Shell) -> None:
+    done = small_shell.type("jobs", "list", CELERY_GUARD_STORE="")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error [GUARD-101]: store")
+    environment = small_shell.environment()
+    del environment["CELERY_GUARD_STORE"]
+    done = subprocess.run(
+        small_shell.command("jobs", "list"),
+        cwd=small_shell.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "CELERY_GUARD_STORE" in done.stderr
+
+
+def test_a_setting_that_does_not_exist_is_refused(small_shell: Shell) -> None:
+    done = small_shell.type("jobs", "list", CELERY_GUARD_LEESE="30")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'lease'?" in done.stderr
+
+
+def test_a_word_that_does_not_exist_ends_with_2(small_shell: Shell) -> None:
+    for words in (("jbos",), ("jobs", "lsit"), ("jobs", "list", "--state", "dying")):
+        assert small_shell.type(*words).returncode == 2
+
+
+def test_celerys_own_help_names_the_guard(small_shell: Shell) -> None:
+    done = small_shell.type("--help")
+    assert done.returncode == 0
+    assert "quarantine" in done.stdout
+    own = subprocess.run(
+        [str(Path(sys.executable).with_name("celery")), "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert re.search(r"^  guard ", own.stdout, re.MULTILINE)
+
+
+def test_on_a_terminal_there_is_a_table(small_shell: Shell, small_store: Store) -> None:
+    job = new_job()
+    accept(small_store, job)
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            small_shell.command("jobs", "list"), cwd=small_shell.folder, stdout=theirs, stderr=theirs, timeout=60, check=True,
+            env=small_shell.environment(TERM="xterm", COLUMNS="120"),
+        )  # fmt: skip
+        shown = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "\x1b[1m" in shown
+    assert job.id in shown
