@@ -21,6 +21,7 @@ import itertools
 import logging
 import random
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,6 +112,7 @@ class Relay:
             StoreError: the store could not be asked, or not be told; nothing is lost.
         """
         token = f"{self._name}:{next(self._batches)}"
+        asked = time.monotonic()
         rows = self._store.take(token, self._settings.relay_batch, self._settings.relay_hold)
         if not rows:
             return 0
@@ -122,6 +124,11 @@ class Relay:
         for id, error in published.refused:
             self._refused(token, by_id[id], error)
         self._outage(token, due, published)
+        if time.monotonic() - asked > self._settings.relay_hold.total_seconds():
+            logger.warning(
+                "the relay was paused, or is slow: it had %d jobs longer than relay_hold (%s), and another may have published "
+                "them too", len(rows), self._settings.relay_hold,
+            )  # fmt: skip
         return len(rows)
 
     def drain(self) -> int:

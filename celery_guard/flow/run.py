@@ -188,6 +188,8 @@ class Runner:
         self._keeper.hold(job, lease, timing)
         try:
             outcome = self._outcome(job, granted, body)
+            if _gave_up(outcome):
+                return self._stale(delivery, granted, outcome)
             settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
             try:
                 written = self._settle(job, settlement)
@@ -201,10 +203,12 @@ class Runner:
             if job.enlisted is not None:
                 job.enlisted.rollback()
             self._keeper.let_go(job)
-        if written:
-            return ending
+        return ending if written else self._stale(delivery, granted, outcome)
+
+    def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
+        """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""
         self._store.note(granted.id, self._superseded(delivery, granted, outcome))
-        logger.warning("job %s: fence %d is not the owner any more; its outcome was refused", job.id, job.fence)
+        logger.warning("job %s: fence %d is not the owner any more; its outcome is void", granted.id, granted.fence)
         return Stale(granted.fence)
 
     def _settle(self, job: RunningJob, settlement: Settlement) -> bool:
@@ -272,7 +276,7 @@ class Runner:
             case Stopped(error=DeadlinePassed() as error):
                 return write.next(Next(State.DEAD, Reason.EXPIRED, failure_class=FailureClass.PERMANENT), error)
             case Stopped(error=error):
-                return write.next(Next(State.PENDING, Reason.LOST, failure_class=FailureClass.CONTROL), error)
+                raise AssertionError(f"nobody settles after {error!r}")
             case OutOfTime(error=error):
                 next = after_limit(granted, contract, elapsed, self._draw)
                 return write.next(next, error, tell_within=timedelta(0))
@@ -289,6 +293,11 @@ class Runner:
             error, failure_class="superseded", task=delivery.task, worker=delivery.worker, fence=granted.fence,
             attempt=granted.attempts,
         )  # fmt: skip
+
+
+def _gave_up(outcome: Outcome) -> bool:
+    """The body stopped because it is not the owner any more."""
+    return isinstance(outcome, Stopped) and not isinstance(outcome.error, (JobCancelled, DeadlinePassed))
 
 
 class _Writer:

@@ -93,9 +93,7 @@ def after_limit(granted: Granted, contract: Effective, elapsed: timedelta, draw:
     return _over_limit(attempts_made(granted), granted.retries, granted.age + elapsed, remaining, contract, draw)
 
 
-def after_crash(
-    attempt: Attempt, contract: Effective, lease: timedelta, backoff: Retry, draw: random.Random
-) -> Next:
+def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff: Retry, draw: random.Random) -> Next:
     """The lease of ``attempt``, ``lease`` long, lapsed: its process died, hung, was cut off, or was killed at its limit.
 
     It was killed at its limit if it renewed its lease right before that (``Timing.last_renewal``). How long ago it started says

@@ -1,7 +1,8 @@
-"""A wire between a client and its server that counts round trips.
+"""A wire between a client and its server that counts round trips, and can be cut at any of them.
 
 It stands in the way as a TCP proxy, so it sees what any driver really sends, commits and prepared statements included.
-A round trip is one change of direction: the client has said something, and the server has answered.
+A round trip is one change of direction: the client has said something, and the server has answered. A cut loses either the
+question, so that the server never hears it, or the answer, so that the client does not know what has happened.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Wire", "wire"]
 
 
 class Wire:
-    """A proxy in front of one server. ``url`` leads through it; ``round_trips`` counts what went."""
+    """A proxy in front of one server. ``url`` leads through it."""
 
     def __init__(self, url: str, default_port: int) -> None:
         parts = urlsplit(url)
@@ -28,14 +29,29 @@ class Wire:
         self.url = urlunsplit(parts._replace(netloc=f"{user}@{here}" if user else here))
         self._lock = Lock()
         self._count = 0
+        self._cut_at: int | None = None
+        self._cut_answers = False
         self._open: list[socket.socket] = []
         self._threads: list[Thread] = []
         self._spawn(self._listen)
 
     @property
     def round_trips(self) -> int:
+        """How many there were so far."""
         with self._lock:
             return self._count
+
+    def cut(self, at: int, *, answers: bool) -> None:
+        """Cut the connection that makes the ``at``-th round trip from now: its question, or its answer, is lost."""
+        with self._lock:
+            self._cut_at = self._count + at
+            self._cut_answers = answers
+
+    def mend(self) -> bool:
+        """Let everything through again; whether the cut has not been made."""
+        with self._lock:
+            waiting, self._cut_at = self._cut_at is not None, None
+            return waiting
 
     def close(self) -> None:
         with self._lock:
@@ -77,10 +93,11 @@ class Wire:
                     assert isinstance(source, socket.socket)
                     try:
                         chunk = source.recv(1 << 16)
-                        if chunk and source is server and client_spoke:
-                            with self._lock:
-                                self._count += 1
+                        answers = source is server and client_spoke
+                        asks = source is client and not client_spoke
                         client_spoke = source is client
+                        if self._is_cut(answers=answers, asks=asks):
+                            chunk = b""
                         target.sendall(chunk)
                     except OSError:
                         chunk = b""
@@ -88,6 +105,16 @@ class Wire:
                         client.close()
                         server.close()
                         return
+
+    def _is_cut(self, *, answers: bool, asks: bool) -> bool:
+        """Count an answer; whether the cut is here."""
+        with self._lock:
+            self._count += answers
+            here = self._count if answers else self._count + 1
+            if self._cut_at is None or not (answers if self._cut_answers else asks) or here < self._cut_at:
+                return False
+            self._cut_at = None
+            return True
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from celery import Task
 
 from celery_guard import Contract, GuardedTask, Retry, Timing
 
-from .app import EFFECTS, FLAGS, add, app, await_flag, charge, flag, guard, mark, note, plain, task, wait_for
+from .app import EFFECTS, FLAGS, add, app, charge, flag, guard, mark, note, plain, task, wait_for
 
 __all__ = ["EFFECTS", "FLAGS", "Task", "add", "app", "charge", "flag", "guard", "note", "plain", "wait_for"]
 
@@ -80,7 +80,8 @@ def _hangs_in_native_code(self: Any) -> None:
     time.sleep(60)
 
 
-LIMIT = Timing(lease=1, attempt=1, grace=0.5)
+#: The first third of the lease is over in time, the second is not.
+LIMIT = Timing(lease=2, attempt=1, grace=0.5)
 overtime = task(base=GuardedTask, bind=True, acks_late=True, contract=Contract(timing=LIMIT), name="overtime")(_hangs)
 unacked_overtime = task(
     base=GuardedTask, bind=True, acks_late=True, acks_on_failure_or_timeout=False, contract=Contract(timing=LIMIT),

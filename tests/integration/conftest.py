@@ -30,14 +30,15 @@ STACKS = {
 def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     """Make a fleet on a named stack; its workers are killed, and its queues dropped, when the test ends.
 
-    ``redis`` are more options of that broker's transport, ``conf`` of Celery.
+    ``conf`` is Celery's; ``transport`` are options of the broker's transport beside those that keep tests apart.
     """
     made: list[Fleet] = []
     dropped: list[Fleet] = []
 
     def make(
-        stack: str, module: str = APP, own_broker: str | None = None, own_store: str | None = None, **conf: Any
-    ) -> Fleet:
+        stack: str, module: str = APP, own_broker: str | None = None, own_store: str | None = None,
+        transport: Mapping[str, Any] | None = None, **conf: Any,
+    ) -> Fleet:  # fmt: skip
         broker, store, backend = STACKS[stack]
         folder = tmp_path / f"fleet-{uuid4().hex[:12]}"
         folder.mkdir()
@@ -47,6 +48,8 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         with_tables.close()
         empty(store_url)
         broker_url, broker_conf = (own_broker, {}) if own_broker else _broker(broker, folder, request)
+        if transport:
+            broker_conf = {"broker_transport_options": {**broker_conf["broker_transport_options"], **transport}}
         backend_url = (
             f"file://{_made(folder / 'results')}" if backend == "files" else request.getfixturevalue("redis_url") + "2"
         )

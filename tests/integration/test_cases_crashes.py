@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from celery.exceptions import TimeLimitExceeded
 
 from celery_guard.errors import JobFailed
 
-from .fleet import Fleet, eventually
+from .fleet import Fleet
 
 pytestmark = pytest.mark.integration
 
@@ -46,9 +45,9 @@ def test_crash_1_a_job_that_kills_each_node_is_a_dead_letter_after_its_bound(
 ) -> None:
     """The broker redelivers, too, and that is of no use to the job."""
     options = {"visibility_timeout": 1, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-    fleet = make_fleet("redis-postgresql", FAULTS, redis=options)
+    fleet = make_fleet("redis-postgresql", FAULTS, transport=options)
     for _ in range(4):
-        fleet.worker(concurrency=1, ready=False)
+        fleet.worker("prefork", 1, ready=False, CELERY_GUARD_RELAY_HOLD="1s")
     result = fleet.app.eats_memory.delay(node=True)
     job = fleet.settled(result.id, seconds=60)
     assert (job.state.value, job.reason.value, job.attempts, job.crashes) == ("dead", "crashed", 3, 3)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,9 @@ from typing import Any
 import pytest
 import redis
 
-from celery_guard.testing.servers import PrivateServer, private_redis
+from celery_guard.testing.servers import private_redis
 
-from .fleet import Fleet, Process, eventually
+from .fleet import ROOT, Fleet, Process, eventually
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +35,9 @@ def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
 def queued(fleet: Fleet) -> list[str]:
     """The ids of the messages that wait in the broker, first come first."""
     with redis.Redis.from_url(fleet.environment["APP_BROKER"]) as client:
-        prefix = json.loads(fleet.environment["APP_CONF"]).get("broker_transport_options", {}).get("global_keyprefix", "")
+        prefix = (
+            json.loads(fleet.environment["APP_CONF"]).get("broker_transport_options", {}).get("global_keyprefix", "")
+        )
         messages = client.lrange(f"{prefix}{fleet.queue}", 0, -1)
     assert isinstance(messages, list)
     return [json.loads(message)["headers"]["id"] for message in reversed(messages)]
@@ -60,6 +64,14 @@ def states(fleet: Fleet) -> dict[str, int]:
     return {state.value: count for state, count in fleet.store.counts().items()}
 
 
+def guard(fleet: Fleet, *words: str) -> Any:
+    """What the command line prints as JSON."""
+    command = [sys.executable, "-m", "celery", "-A", APP, "guard", *words]
+    done = subprocess.run(command, cwd=ROOT, env=fleet.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 def ended(pid: int) -> bool:
     """Whether a process is gone, or waits only for its parent to see it."""
     try:
@@ -76,8 +88,170 @@ def test_out_3_two_relays_publish_every_row_once(fleet: Fleet) -> None:
     active(fleet, fleet.relay(**several), fleet.relay(**several))
     ids = enqueue(fleet, 1000)
     eventually(lambda: states(fleet) == {"sent": 1000})
-    print(Counter(fleet.store.job(i).publications for i in ids), fleet.marks(), len(queued(fleet)))
     assert Counter(queued(fleet)) == Counter(ids)
     published = Counter(mark.split()[1] for mark in fleet.marks() if mark.startswith("published"))
     assert len(published) == 2, "one of them did nothing"
-    assert {fleet.store.job(id).publications for id in ids[::50]} == {1}  # type: ignore[union-attr]
+
+
+def test_out_3_a_relay_killed_between_publish_and_mark_repeats_only_what_it_had_not_marked(fleet: Fleet) -> None:
+    """At most the batch at hand goes out again, under the same ids, and each of its jobs still runs once."""
+    ids = enqueue(fleet, 60)
+    short = {"CELERY_GUARD_RELAY_HOLD": "1s", "CELERY_GUARD_RELAY_BATCH": "20"}
+    assert fleet.relay(**short, APP_BEFORE_MARK="die").process.wait(30) == -signal.SIGKILL
+    assert queued(fleet) == ids[:20]
+    assert states(fleet) == {"pending": 60}
+    fleet.relay(**short)
+    eventually(lambda: states(fleet) == {"sent": 60})
+    assert Counter(queued(fleet)) == {id: 2 if id in ids[:20] else 1 for id in ids}
+    fleet.worker(CELERY_GUARD_RELAY="no")
+    fleet.all_quiet()
+    eventually(lambda: not queued(fleet))
+    assert states(fleet) == {"succeeded": 60}
+    ran = Counter(mark for mark in fleet.marks() if mark.startswith("note"))
+    assert ran == {f"note {number}": 1 for number in range(60)}
+
+
+def test_out_3_a_relay_that_was_paused_marks_nothing_of_what_another_has_taken(fleet: Fleet) -> None:
+    """Woken, it finds its token gone from the rows, says so, and goes on with new ones."""
+    ids = enqueue(fleet, 20)
+    short = {"CELERY_GUARD_RELAY_HOLD": "1s", "CELERY_GUARD_SUSPECT_AFTER": "1h"}
+    paused = fleet.relay(**short, APP_BEFORE_MARK="stop")
+    eventually(lambda: (fleet.flags / "stopped").exists())
+    assert states(fleet) == {"pending": 20}
+    other = fleet.relay(**short, APP_BEFORE_MARK="count")
+    eventually(lambda: f"marked {other.process.pid} 20" in fleet.marks())
+    marked = [fleet.store.job(id) for id in ids]
+    paused.resume()
+    paused.says("it had 20 jobs longer than relay_hold")
+    assert f"marked {paused.process.pid} 0" in fleet.marks()
+    assert [fleet.store.job(id) for id in ids] == marked
+    assert Counter(queued(fleet)) == dict.fromkeys(ids, 2)
+    other.kill()
+    [late] = enqueue(fleet, 1)
+    fleet.until(late, "sent")
+
+
+def test_a_third_relay_stands_by_until_one_of_the_two_is_gone(fleet: Fleet) -> None:
+    short = {"CELERY_GUARD_RELAY_HOLD": "1s"}
+    first, second = fleet.relay(**short), fleet.relay(**short)
+    active(fleet, first, second)
+    third = fleet.relay(**short)
+    third.says("Relaying from")
+    fleet.until(enqueue(fleet, 1)[0], "sent")
+    active(fleet, first, second)
+    first.kill()
+    active(fleet, second, third)
+
+
+# -- what the broker will not have, and no broker -------------------------------------------------------------------------
+
+#: How a message is sent that RabbitMQ, or its client, will not have.
+REFUSED_BY_RABBITMQ: tuple[dict[str, Any], ...] = (
+    {"exchange": "nowhere", "routing_key": "x"},  # closes the channel
+    {"exchange": "amq.direct", "routing_key": "nobody"},  # comes back, and is confirmed
+    {"priority": 300},  # cannot be written
+    {"headers": {"number": 2**70}},  # neither can this
+    {"queue": "q" * 300},  # nor this
+)
+
+
+@pytest.mark.parametrize("stack", ["redis-postgresql", "rabbitmq-postgresql"])
+def test_out_6_rows_that_the_broker_refuses_do_not_starve_those_behind_them(
+    stack: str, make_fleet: Callable[..., Fleet]
+) -> None:
+    """They are put off one by one, and are dead letters in the end, which may be replayed once the cause is repaired."""
+    fleet = make_fleet(stack, APP)
+    note = fleet.app.note
+    if stack.startswith("redis"):
+        with redis.Redis.from_url(fleet.environment["APP_BROKER"]) as client:
+            client.set(f"{fleet.folder.name}:taken", "by something else")
+        poison = [note.apply_async(("bad",), queue="taken").id for _ in range(10)]
+    else:
+        poison = [note.apply_async(("bad",), **REFUSED_BY_RABBITMQ[n % 5]).id for n in range(10)]
+    good = enqueue(fleet, 100)
+    fleet.relay(CELERY_GUARD_RELAY_BATCH="10", CELERY_GUARD_PUBLISH_ATTEMPTS="2")
+    eventually(lambda: states(fleet) == {"sent": 100, "dead": 10})
+    bad = [fleet.store.job(id) for id in poison]
+    assert {(job.reason.value, job.refusals, bool(job.failures[0].message)) for job in bad} == {
+        ("unpublishable", 1, True)
+    }
+    assert max(fleet.store.job(id).sent for id in good) < min(job.finished for job in bad)
+    assert {fleet.store.job(id).publications for id in good} == {1}
+    if stack.startswith("redis"):
+        assert Counter(queued(fleet)) == Counter(good)
+
+
+def test_out_6_a_row_that_was_refused_is_listed_with_its_error_and_goes_out_when_it_is_replayed(fleet: Fleet) -> None:
+    with redis.Redis.from_url(fleet.environment["APP_BROKER"]) as client:
+        client.set(f"{fleet.folder.name}:taken", "by something else")
+        id = fleet.app.note.apply_async(("late",), queue="taken").id
+        fleet.relay(CELERY_GUARD_PUBLISH_ATTEMPTS="1")
+        fleet.until(id, "dead")
+        [listed] = guard(fleet, "dlq", "list", "--json")
+        assert (listed["id"], listed["reason"]) == (id, "unpublishable")
+        shown = guard(fleet, "dlq", "show", id, "--json")
+        assert "WRONGTYPE" in shown["failures"][0]["message"]
+        client.delete(f"{fleet.folder.name}:taken")
+        guard(fleet, "dlq", "replay", id, "--reason", "the key is free", "--json")
+        fleet.until(id, "sent")
+        assert client.llen(f"{fleet.folder.name}:taken") == 1
+
+
+@pytest.mark.parametrize("how", ["away", "full"])
+def test_out_6_a_broker_that_takes_nothing_costs_no_job_an_attempt(how: str, make_fleet: Callable[..., Fleet]) -> None:
+    with private_redis(*(["--maxmemory", "1"] if how == "full" else [])) as broker:
+        if how == "full":
+            broker.start()
+        fleet = make_fleet("redis-postgresql", APP, own_broker=broker.url)
+        ids = enqueue(fleet, 5)
+        relay = fleet.relay(CELERY_GUARD_PUBLISH_ATTEMPTS="2")
+        eventually(lambda: relay.output().count("5 jobs wait in the store") >= 3)
+        assert [(job.refusals, job.publications) for job in map(fleet.store.job, ids)] == [(0, 0)] * 5  # type: ignore[union-attr]
+        if how == "away":
+            broker.start()
+        else:
+            with redis.Redis.from_url(broker.url) as client:
+                client.config_set("maxmemory", "0")
+        eventually(lambda: states(fleet) == {"sent": 5})
+        assert Counter(queued(fleet)) == Counter(ids)
+
+
+# -- its end ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_relay_that_is_told_to_stop_marks_what_it_has_published_and_takes_no_more(fleet: Fleet) -> None:
+    ids = enqueue(fleet, 20)
+    relay = fleet.relay(APP_BEFORE_MARK="wait", CELERY_GUARD_RELAY_BATCH="10")
+    eventually(lambda: f"published {relay.process.pid} 10" in fleet.marks())
+    relay.process.terminate()
+    fleet.raise_flag("mark")
+    assert relay.process.wait(30) == 0
+    assert states(fleet) == {"sent": 10, "pending": 10}
+    assert queued(fleet) == ids[:10]
+    assert relays(fleet) == set(), "it kept its slot"
+
+
+def test_a_relay_that_dies_beside_a_worker_is_started_again(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    [first] = eventually(lambda: relays(fleet))
+    os.kill(first, signal.SIGKILL)
+    result = fleet.app.add.delay(1, 2)
+    assert result.get(timeout=30) == 3
+    assert relays(fleet) - {first}
+    assert "the relay died" in worker.output()
+
+
+def test_a_relay_ends_with_the_worker_that_it_runs_beside(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    [relay] = eventually(lambda: relays(fleet))
+    assert worker.terminate() == 0
+    assert ended(relay)
+    assert relays(fleet) == set(), "it kept its slot"
+
+
+def test_a_relay_ends_when_the_main_process_of_its_worker_is_killed(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    [relay] = eventually(lambda: relays(fleet))
+    worker.process.kill()
+    eventually(lambda: ended(relay), what="the relay's end")
+    assert relays(fleet) == set(), "it kept its slot"

@@ -48,6 +48,10 @@ class Confirms:
             if left <= 0:
                 raise OperationalError(f"the broker did not confirm {len(self._waiting)} messages within {within:g} s")
             self._channel.connection.drain_events(timeout=left)
+        return self.so_far()
+
+    def so_far(self) -> Published:
+        """Those that the broker has spoken about."""
         return Published(tuple(self._confirmed), tuple(self._refused))
 
     def _acked(self, delivery_tag: int, multiple: bool) -> None:

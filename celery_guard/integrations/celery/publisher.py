@@ -1,7 +1,7 @@
 """Sending stored messages to the broker, a batch at a time, on a connection of the relay's own.
 
 ==============  =================================================================================================
-Redis           pipelined: one round trip a batch; when it fails, what went out is uncertain and the batch goes again
+Redis           pipelined: one round trip a batch; when that fails, what went out is uncertain and the batch goes again
 RabbitMQ        mandatory, with publisher confirms awaited once a batch; a message that no queue takes is refused
 anything else   one by one
 ==============  =================================================================================================
@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from amqp.exceptions import ChannelError as AmqpChannelError
+from amqp.exceptions import FrameSyntaxError
 from celery import Celery, states
 from celery.app.task import Context
 from kombu import Connection, Exchange, Producer
@@ -27,6 +31,7 @@ from celery_guard.job.row import Outgoing
 
 from .capture import decode
 from .confirms import Confirms
+from .pipeline import Pipeline, server_is_out
 
 __all__ = ["BrokerPublisher"]
 
@@ -120,24 +125,29 @@ class BrokerPublisher:
         refused: list[tuple[str, Exception]] = []
         producer = Producer(channel, auto_declare=False)
         try:
-            with producer.batch(max_size=len(rows)) if hasattr(producer, "batch") else _NoBatch():
+            with producer.batch(max_size=sys.maxsize) if hasattr(producer, "batch") else nullcontext() as batch:
+                pipeline = None if batch is None else Pipeline(batch)
                 for row in rows:
                     try:
                         self._send(producer, row)
                     except self._lost():
                         raise
                     except Exception as error:  # noqa: BLE001 - this row is refused, and with it nobody else's
+                        if server_is_out(error):
+                            raise OperationalError(str(error)) from error
                         refused.append((row.id, error))
                     else:
-                        sent.append(row.id)
+                        if pipeline is None or not pipeline.filled(row.id):
+                            sent.append(row.id)
+                answered = Published() if pipeline is None else pipeline.execute()
         except self._lost() as error:
-            batched = getattr(producer, "supports_batch_publish", False)
+            # what is in a pipeline has not been sent, or nobody knows
             self.close()
-            return Published(() if batched else tuple(sent), tuple(refused), error)
-        return Published(tuple(sent), tuple(refused))
+            return Published(tuple(sent), tuple(refused), error)
+        return _joined([Published(tuple(sent), tuple(refused)), answered])
 
     def _confirmed(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
-        """A channel error closes the channel with everybody's messages: then each row is tried on a channel of its own."""
+        """A message that cannot be written, or that closes the channel, takes the others along: then each goes on a channel of its own."""
         confirms = Confirms(channel)
         producer = Producer(channel, auto_declare=False)
         try:
@@ -145,17 +155,25 @@ class BrokerPublisher:
                 confirms.expect(row.id)
                 self._send(producer, row, mandatory=True)
             return confirms.wait(_CONFIRM_WITHIN)
-        except AmqpChannelError as error:
-            self._channel = None
+        except (AmqpChannelError, FrameSyntaxError) as error:
+            found: Exception = error
+        except self._lost() as error:
             self.close()
-            if len(rows) == 1:
-                return Published(refused=((rows[0].id, error),))
-            return _joined([self.publish([row]) for row in rows])
-        except (TypeError, ValueError, KeyError) as error:
-            self.close()
-            if len(rows) == 1:
-                return Published(refused=((rows[0].id, error),))
-            return _joined([self.publish([row]) for row in rows])
+            return replace(confirms.so_far(), outage=error)
+        except Exception as error:  # noqa: BLE001 - what cannot be written as a frame has many names
+            found = error
+        self.close()
+        if len(rows) == 1:
+            return Published(refused=((rows[0].id, found),))
+        return self._one_by_one(rows)
+
+    def _one_by_one(self, rows: Sequence[Outgoing]) -> Published:
+        parts: list[Published] = []
+        for row in rows:
+            parts.append(self.publish([row]))
+            if parts[-1].outage is not None:
+                break
+        return _joined(parts)
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         delivery = json.loads(row.payload.delivery)
@@ -177,16 +195,6 @@ class BrokerPublisher:
             **delivery["properties"],
             **options,
         )
-
-
-class _NoBatch:
-    """kombu before ``Producer.batch``."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
 
 
 def _amqp_channel() -> type[Any]:

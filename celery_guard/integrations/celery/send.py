@@ -84,7 +84,7 @@ class Sender:
         Raises:
             EnqueueError: nothing was accepted; its subclasses say why.
         """
-        task = options.get("task_type") or self._app._tasks.get(name)
+        task = options.get("task_type") or self._task_named(name)
         contract = self._runtime.contract_of(task)
         gather, door = collector(), _open_door()
         if contract is None and gather is None and door is None:
@@ -109,6 +109,12 @@ class Sender:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
         answers = enqueue(_open_door() or self._runtime.store, gathered.jobs)
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+
+    def _task_named(self, name: str) -> Any:
+        """A task that is declared but not yet bound must not slip past its guard: the app is finalized first, if it may be."""
+        app = self._app
+        registry = app.tasks if app.autofinalize and not app.finalized else app._tasks
+        return registry.get(name)
 
     def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
         limit = self._runtime.settings.payload_limit

@@ -8,6 +8,7 @@ it (a deadlock, a serialization failure) reaches the caller unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -66,12 +67,13 @@ class Doors:
             TypeError: there is no door for such an object.
             WrongDatabaseError: it is not on the store's database.
         """
-        connection = _connection_of(transaction)
-        texts = self._engines.get(connection.dialect)
-        link = ConnectionLink(texts or Texts(connection.dialect), connection)
+        ask = partial(_connection_of, transaction)
+        dialect = ask().dialect
+        texts = self._engines.get(dialect)
+        link = ConnectionLink(texts or Texts(dialect), ask)
         if texts is None:
             self._recognize(link)
-            self._engines[connection.dialect] = link.texts
+            self._engines[dialect] = link.texts
         return SqlDoor(link, self._notify)
 
     def open_cursor(self, cursor: Cursor, database: Hashable) -> SqlDoor:

@@ -89,7 +89,8 @@ def outcome(link: Link, id: str) -> tuple[State, StoredResult | None, StoredFail
 
 def note(link: Link, id: str, failure: StoredFailure, number: int) -> None:
     """Keep a failure that moves nothing. ``number`` is the caller's, so that a repetition is known."""
-    link.inserted(statements.note, {"id_": id, **_failure_values(failure, number, failure.fence)})
+    values = {**_failure_values(failure, number, failure.fence), "attempt_": failure.attempt}
+    link.inserted(statements.note, {"id_": id, **values})
 
 
 # -- settle -----------------------------------------------------------------------------------------------------------

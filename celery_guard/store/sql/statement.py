@@ -117,16 +117,19 @@ class CursorLink(Link):
 
 
 class ConnectionLink(Link):
-    """A connection of SQLAlchemy's, so that its transaction, its events and its errors stay what they are."""
+    """A connection of SQLAlchemy's, so that its transaction, its events and its errors stay what they are.
 
-    def __init__(self, texts: Texts, connection: Connection) -> None:
+    It is asked for anew with each statement: a Session sets a savepoint only when its connection is asked for inside it.
+    """
+
+    def __init__(self, texts: Texts, connection: Callable[[], Connection]) -> None:
         super().__init__(texts)
         self._connection = connection
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         text = self.texts.of(statement, *shape)
-        return self._connection.exec_driver_sql(text.sql, text.parameters(values)).fetchall()
+        return self._connection().exec_driver_sql(text.sql, text.parameters(values)).fetchall()
 
     def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
         text = self.texts.of(statement, *shape)
-        return self._connection.exec_driver_sql(text.sql, text.parameters(values)).rowcount
+        return self._connection().exec_driver_sql(text.sql, text.parameters(values)).rowcount

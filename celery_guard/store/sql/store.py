@@ -235,10 +235,11 @@ class SqlStore:
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
         """Look at suspects again after the delay; how many of them were still suspects."""
-        moved = 0
-        for ids in _batches(attempt.id for attempt in attempts):
-            moved += self._database.each(lambda connection, again: sweep.defer(connection, ids, delay))  # noqa: B023
-        return moved
+
+        def put_off(ids: list[str]) -> int:
+            return self._database.each(lambda connection, again: sweep.defer(connection, ids, delay))
+
+        return sum(map(put_off, _batches(attempt.id for attempt in attempts)))
 
     def retain(self, limit: int) -> int:
         """Delete up to ``limit`` rows whose time is over, with all that belongs to them."""

@@ -100,7 +100,7 @@ class SqlTransaction:
             self._session.invalidate()
 
     def _link(self) -> ConnectionLink:
-        return ConnectionLink(self._texts, self._session.connection())
+        return ConnectionLink(self._texts, self._session.connection)
 
     def _refuse_commit(self, session: Session) -> None:
         if not self._committing and not session.in_nested_transaction():

@@ -15,7 +15,7 @@ A whole test module of a store::
     def caller(subject):           # transactions of somebody else's program on the same database,
         return MyCallers(subject)  # or pytest.skip(...) for a store that declares it cannot join them
 
-One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart,
+One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart, cut,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
 """
 
@@ -23,7 +23,7 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart bodies claim clock crowd doors followers handover keys moves people races relay round_trips settle sweep tell upkeep"
+_MODULES = "accept apart bodies claim clock crowd cut doors followers handover keys moves people races relay round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
@@ -31,6 +31,7 @@ from .apart import TestProcesses
 from .bodies import TestBodies
 from .claim import TestClaim, TestCounts, TestRenew
 from .clock import TestClock, skewed
+from .cut import TestCut
 from .doors import TestDoors, TestOpenTransactions
 from .fixtures import opened_store, store
 from .followers import TestFollowers
@@ -56,6 +57,7 @@ __all__ = [
     "TestClaim",
     "TestClock",
     "TestCounts",
+    "TestCut",
     "TestDoors",
     "TestDoubling",
     "TestDue",

@@ -30,7 +30,7 @@ def overdue(state: State, limit: int) -> Select[Any]:
         select(
             job.c.id, job.c.task, job.c.queue, job.c.state, job.c.reason, job.c.fence, job.c.owner, job.c.attempts,
             job.c.crashes, job.c.retries, job.c.publications, job.c.cancel, job.c.deadline, job.c.created, job.c.sent,
-            job.c.started, job.c.due, now().label("now"),
+            job.c.started, job.c.due, _overtaken().label("overtaken"), now().label("now"),
         )
         .where(job.c.state == fixed(state), job.c.due <= now())
         .order_by(job.c.due)

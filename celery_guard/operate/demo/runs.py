@@ -1,0 +1,292 @@
+"""One import, from its first row to its last: guarded, or plain with early or late acknowledgement.
+
+The file is accepted while no worker runs. Then the nodes start, and the kills follow as the work goes on: by how many rows are
+done, not by the clock, so that a slow machine sees the same. It is over when nothing waits and nothing runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from celery_guard.errors import StoreError
+from celery_guard.job.state import ENDED, State
+from celery_guard.store import Store, open_store
+
+from .nodes import Node, Nodes
+from .plan import Kill, Plan
+from .processes import environment, step
+from .show import Progress
+from .tally import Tally, add_up
+
+__all__ = ["Clock", "Guarded", "Import", "PlainEarly", "PlainLate"]
+
+#: How often the demo looks (seconds).
+_LOOK_EVERY = 0.1
+
+#: The guard's settings: short, so that what is lost comes back while you watch.
+_SHORT = {
+    "CELERY_GUARD_LEASE": "3s",
+    "CELERY_GUARD_SUSPECT_AFTER": "3s",
+    "CELERY_GUARD_RELAY_HOLD": "3s",
+    "CELERY_GUARD_SWEEP_EVERY": "500ms",
+    "CELERY_GUARD_POLL": "200ms",
+    "CELERY_GUARD_CRASH_BASE": "200ms",
+    "CELERY_GUARD_CRASH_CAP": "1s",
+    "CELERY_GUARD_DRAIN": "10s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How long the demo may take. Nothing is right or wrong because of it; it only ends what would never end."""
+
+    until: float
+    #: How long nothing at all may move (seconds).
+    stall: float
+
+    def left(self) -> float:
+        """Seconds. Raises ``TimeoutError`` when there are none."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("The demo took longer than its --timeout. On a slow machine give more time, or fewer --rows.")
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is seen of an import while it runs."""
+
+    done: int
+    over: bool
+    #: Changes whenever anything moves.
+    trace: Hashable
+
+
+class Import(ABC):
+    """One column of the table. Subclasses say how the work is done, and how to see that it is over."""
+
+    title: ClassVar[str]
+    app: ClassVar[str]
+    loader: ClassVar[str]
+    settings: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.clock = clock
+        self.progress = progress
+        self._nodes = nodes
+        self._killed: Counter[str] = Counter()
+        self._ended_alone = 0
+        self._kills = deque(kill for kill in plan.kills if self.can_kill(kill))
+        # a text seeds the same in every process
+        self._draw = random.Random(f"{plan.seed} {self.title}")
+        self.environment = environment(folder, self.settings)
+
+    def run(self) -> Tally:
+        """Load the file, work it off under the faults, and count.
+
+        Raises:
+            TimeoutError: it did not end.
+            RuntimeError: a step failed.
+        """
+        began = time.monotonic()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.plan.write(self.folder)
+        with self.progress.of(self.title, len(self.plan.rows)):
+            self.load()
+            self._work_off()
+        return self._tally(time.monotonic() - began)
+
+    def load(self) -> None:
+        """Accept the file."""
+        self.step("load", self.loader, self.file)
+        self.progress.say(f"{len(self.plan.rows)} rows are accepted, and no worker runs yet")
+
+    @property
+    def file(self) -> str:
+        """The file to import."""
+        return str(self.folder / "airports.csv")
+
+    def step(self, *arguments: str) -> str:
+        """Run a step in a process of its own; what it printed."""
+        return step(arguments, self.folder, self.environment, self.clock.left())
+
+    @abstractmethod
+    def look(self) -> Look:
+        """See how far it is."""
+
+    def can_kill(self, kill: Kill) -> bool:
+        """Whether there is such a thing to kill."""
+        return True
+
+    def relays(self) -> Sequence[int]:
+        """The relays' processes."""
+        return ()
+
+    def jobs(self) -> tuple[int, list[str]] | None:
+        """How many jobs there are, and the rows of those that are dead letters."""
+        return None
+
+    def _work_off(self) -> None:
+        while True:
+            with Nodes(self._nodes, self._start, self.relays) as nodes:
+                try:
+                    self._watch(nodes)
+                    nodes.stop()
+                finally:
+                    self._ended_alone += nodes.ended_alone
+            if self.look().over:
+                return
+
+    def _start(self, name: str) -> Node:
+        return Node(name, self.app, self.environment, self.folder)
+
+    def _watch(self, nodes: Nodes) -> None:
+        """Until it is over: report, kill, and start again what has ended."""
+        trace: Hashable = None
+        moved = time.monotonic()
+        while not (look := self.look()).over:
+            self.clock.left()
+            self.progress.at(look.done)
+            nodes.keep_up()
+            self._kill(nodes, look.done / len(self.plan.rows))
+            if look.trace != trace:
+                trace, moved = look.trace, time.monotonic()
+            elif time.monotonic() - moved > self.clock.stall:
+                self.stalled(look)
+                return
+            time.sleep(_LOOK_EVERY)
+        self.progress.at(look.done)
+
+    def stalled(self, look: Look) -> None:
+        """Nothing moves any more."""
+        raise TimeoutError(
+            f"{self.title}: nothing has moved for {self.clock.stall:g} s; {look.done} of {len(self.plan.rows)} rows are done. "
+            "The workers' logs say why."
+        )
+
+    def _kill(self, nodes: Nodes, done: float) -> None:
+        """Send the next kill whose time has come. What there is to kill may be missing for a moment; then it is tried again."""
+        if self._kills and done >= self._kills[0].at:
+            killed = nodes.kill(self._kills[0].kind, self._draw)
+            if killed is not None:
+                self._killed[self._kills.popleft().kind] += 1
+                self.progress.say(f"killed {killed}")
+
+    def _tally(self, seconds: float) -> Tally:
+        counted = json.loads(self.step("count"))
+        jobs, dead = self.jobs() or (None, None)
+        return add_up(
+            self.title, self.plan, batches=counted["batches"], airports=[tuple(row) for row in counted["airports"]], jobs=jobs,
+            dead=dead, kills=self._killed, delivered_twice=self._notes("twice"), failed_for_a_while=self._notes("failed"),
+            ended_alone=self._ended_alone, seconds=seconds,
+        )  # fmt: skip
+
+    def _notes(self, what: str) -> int:
+        """How often the faults have noted something."""
+        path = self.folder / f"{what}.notes"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+class Guarded(Import):
+    """With celery-guard."""
+
+    title = "celery-guard"
+    app = "airports.tasks"
+    loader = "airports.load"
+    settings = _SHORT
+
+    def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
+        super().__init__(plan, folder, nodes, clock, progress)
+        self._store: Store = open_store(f"sqlite:///{folder / 'airports.db'}")
+        self._last = Look(0, False, None)
+
+    def run(self) -> Tally:
+        try:
+            return super().run()
+        finally:
+            self._store.close()
+
+    def load(self) -> None:
+        """Accept the file, after the same was tried and rolled back."""
+        self.step("roll-back", self.file)
+        self.progress.say("a first batch was rolled back")
+        super().load()
+
+    def look(self) -> Look:
+        with suppress(StoreError):  # a busy database is asked again soon
+            counts = self._store.counts()
+            total, done = sum(counts.values()), sum(counts.get(state, 0) for state in ENDED)
+            self._last = Look(done, 0 < total == done, tuple(sorted(counts.items())))
+        return self._last
+
+    def relays(self) -> Sequence[int]:
+        """By the slots that they hold: a relay's token names its host and its process."""
+        try:
+            beats = self._store.heartbeats()
+        except StoreError:
+            return ()
+        return [int(beat.token.split(":")[1]) for beat in beats if beat.name.startswith("relay:")]
+
+    def jobs(self) -> tuple[int, list[str]]:
+        dead: list[str] = []
+        after: str | None = None
+        while page := self._store.jobs(states=[State.DEAD], after=after):
+            dead += [self._row_of(job.id) for job in page]
+            after = page[-1].id
+        return sum(self._store.counts().values()), dead
+
+    def _row_of(self, id: str) -> str:
+        payload = self._store.payload(id)
+        assert payload is not None
+        _args, kwargs, _embed = json.loads(payload.body)
+        return str(kwargs["row"]["iata"])
+
+
+class PlainEarly(Import):
+    """Plain Celery as it is by default."""
+
+    title = "Celery, early acks"
+    app = loader = "airports.plain"
+
+    #: So long nothing may wait before the workers are asked to end (seconds); what they still do then is seen afterwards.
+    _QUIET = 2.0
+
+    def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
+        super().__init__(plan, folder, nodes, clock, progress)
+        self._quiet_since: float | None = None
+        self._stalled = False
+
+    def can_kill(self, kill: Kill) -> bool:
+        return kill.kind != "relay"
+
+    def look(self) -> Look:
+        """Nobody knows what plain Celery has done; what can be seen is how many messages are left."""
+        waiting = sum(len(os.listdir(self.folder / "broker" / name)) for name in ("queue", "taken"))
+        now = time.monotonic()
+        self._quiet_since = None if waiting else self._quiet_since or now
+        quiet = self._quiet_since is not None and now - self._quiet_since >= self._QUIET
+        return Look(max(0, len(self.plan.rows) - waiting), quiet or self._stalled, waiting)
+
+    def stalled(self, look: Look) -> None:
+        """Plain Celery may hang; what is missing then is counted as missing."""
+        self.progress.say("nothing moves any more; what is there is counted")
+        self._stalled = True
+
+
+class PlainLate(PlainEarly):
+    """Plain Celery, told to acknowledge after the body and to deliver again what a lost child had."""
+
+    title = "Celery, late acks"
+    settings: ClassVar[dict[str, str]] = {"AIRPORTS_LATE_ACKS": "1"}

@@ -1,0 +1,314 @@
+"""The door: what becomes of a send, with no broker and no result backend to be reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group, signals
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from kombu.serialization import register, unregister
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.orm import Session
+
+from celery_guard import Contract, EnqueueError, GuardedTask, KeyConflict, State, Timing
+from celery_guard.job.verdict import Accepted, Conflict, Duplicate
+
+
+@pytest.fixture
+def add(app: Celery) -> Any:
+    @app.task(base=GuardedTask, name="add", shared=False)
+    def add(x: Any, y: Any = 2) -> Any:
+        return x + y
+
+    return add
+
+
+@pytest.fixture
+def charge(app: Celery) -> Any:
+    @app.task(base=GuardedTask, name="charge", shared=False, contract=Contract(key="order"))
+    def charge(order: int, amount: int = 1, tenant: str | None = None) -> None: ...
+
+    return charge
+
+
+@pytest.fixture
+def plain(app: Celery) -> Any:
+    @app.task(name="plain", shared=False, ignore_result=True)
+    def plain(x: int) -> None: ...
+
+    return plain
+
+
+def ids(app: Celery) -> set[str]:
+    return {job.id for job in app.guard.store.jobs(limit=1000)}
+
+
+def test_delay_writes_a_row_and_needs_neither_broker_nor_result_backend(app: Celery, add: Any) -> None:
+    result = add.delay(1)
+    job = app.guard.store.job(result.id)
+    assert (job.state, job.task, job.queue, job.correlation_id) == (State.PENDING, "add", "celery", result.id)
+    assert not result.duplicate
+    assert isinstance(result.answer, Accepted)
+
+
+def test_a_task_without_a_guard_goes_celerys_own_way(app: Celery, plain: Any) -> None:
+    with pytest.raises(OperationalError):
+        plain.apply_async((1,), retry=False)
+    assert ids(app) == set()
+
+
+def test_the_message_is_celerys_own(app: Celery, add: Any, stored: Callable[[str], Any]) -> None:
+    link = add.s(10)
+    result = add.apply_async(
+        (1,), {"y": 5}, queue="other", priority=7, headers={"x": "y"}, link=link, shadow="shown", ignore_result=True,
+        stamped_headers=["stamp"], stamp="value", time_limit=50, soft_time_limit=40, reply_to="me",
+    )  # fmt: skip
+    body, headers, delivery = stored(result.id)
+    assert body[:2] == [[1], {"y": 5}]
+    assert [callback["task"] for callback in body[2]["callbacks"]] == ["add"]
+    expected = {
+        "task": "add", "id": result.id, "x": "y", "shadow": "shown", "ignore_result": True, "retries": 0, "eta": None,
+        "expires": None, "timelimit": [50, 40], "stamped_headers": ["stamp"], "stamps": {"stamp": "value"},
+    }  # fmt: skip
+    assert {name: headers[name] for name in expected} == expected
+    assert (delivery["routing_key"], delivery["queue"], delivery["priority"]) == ("other", "other", 7)
+    assert delivery["properties"]["correlation_id"] == result.id
+    assert delivery["properties"]["reply_to"] == "me"
+    envelope = headers["guard"]
+    assert (envelope["version"], envelope["id"], envelope["correlation_id"]) == (1, result.id, result.id)
+
+
+def test_routing_and_serializer_are_honoured(make_app: Callable[..., Celery]) -> None:
+    register("spaced", lambda value: json.dumps(value, indent=1), json.loads, "application/x-spaced", "utf-8")
+    app = make_app(
+        task_routes={"slow.*": {"queue": "slow"}}, task_serializer="spaced", accept_content=["json", "spaced"]
+    )
+
+    @app.task(base=GuardedTask, name="slow.one", shared=False)
+    def one(x: int) -> None: ...
+
+    job = app.guard.store.job(one.delay(1).id)
+    payload = app.guard.store.payload(job.id)
+    assert job.queue == "slow"
+    assert '"content_type": "application/x-spaced"' in payload.delivery
+    assert payload.body.startswith(b"[\n")
+    unregister("spaced")
+
+
+def test_publish_signals_fire_once_at_enqueue_and_may_add_headers(
+    app: Celery, add: Any, stored: Callable[[str], Any]
+) -> None:
+    seen: list[str] = []
+
+    def before(sender: Any = None, headers: Any = None, **_: Any) -> None:
+        seen.append("before")
+        headers["traceparent"] = "00-1"
+
+    def after(**_: Any) -> None:
+        seen.append("after")
+
+    signals.before_task_publish.connect(before)
+    signals.after_task_publish.connect(after)
+    try:
+        result = add.delay(1)
+    finally:
+        signals.before_task_publish.disconnect(before)
+        signals.after_task_publish.disconnect(after)
+    assert seen == ["before", "after"]
+    assert stored(result.id)[1]["traceparent"] == "00-1"
+
+
+def test_the_task_sent_event_is_not_taken_for_the_message(make_app: Callable[..., Celery]) -> None:
+    app = make_app(task_send_sent_event=True)
+
+    @app.task(base=GuardedTask, name="one", shared=False)
+    def one(x: int) -> None: ...
+
+    assert app.guard.store.job(one.delay(1).id).task == "one"
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({"countdown": 60}, 60),
+        ({"eta": datetime.now(timezone.utc) + timedelta(seconds=60)}, 60),
+        ({"eta": (datetime.now(timezone.utc) + timedelta(seconds=60)).isoformat()}, 60),
+        ({"countdown": -5}, 0),
+    ],
+)
+def test_a_later_time_waits_in_the_store(
+    app: Celery, add: Any, stored: Callable[[str], Any], options: Any, seconds: int
+) -> None:
+    result = add.apply_async((1,), **options)
+    job = app.guard.store.job(result.id)
+    assert abs((job.due - job.created).total_seconds() - seconds) < 30
+    assert stored(result.id)[1]["eta"] is None
+
+
+def test_expires_is_a_deadline_by_the_stores_clock(app: Celery, add: Any, stored: Callable[[str], Any]) -> None:
+    job = app.guard.store.job(add.apply_async((1,), expires=100).id)
+    assert (job.deadline - job.created).total_seconds() == pytest.approx(100, abs=5)
+    assert stored(job.id)[1]["expires"] is None
+    assert "expiration" not in stored(job.id)[2]["properties"]
+    assert app.guard.store.job(add.apply_async((1,), expires=None).id).deadline is None
+
+
+def test_the_earlier_of_contract_and_call_is_the_deadline(app: Celery) -> None:
+    timing = Timing(deadline=timedelta(seconds=50))
+
+    @app.task(base=GuardedTask, name="timed", shared=False, contract=Contract(timing=timing))
+    def timed() -> None: ...
+
+    def deadline(**options: Any) -> float:
+        job = app.guard.store.job(timed.apply_async(**options).id)
+        return float(round((job.deadline - job.created).total_seconds()))
+
+    assert (deadline(), deadline(expires=20), deadline(expires=1000)) == (50, 20, 50)
+
+
+def test_a_send_by_name_and_a_signature_are_guarded_too(app: Celery, add: Any) -> None:
+    one = app.send_task("add", (1,))
+    two = app.signature("add", (1,)).apply_async()
+    assert ids(app) == {one.id, two.id}
+
+
+def test_every_member_of_a_canvas_is_a_row(app: Celery, add: Any) -> None:
+    # Celery's own group subscribes to the results of its members, after they were accepted
+    app.conf.result_backend = "cache+memory://"
+    result = group(add.s(n) for n in range(3)).apply_async()
+    assert ids(app) == {member.id for member in result.results}
+    first = chain(add.s(1), add.s(2)).apply_async()
+    assert first.parent.id in ids(app)
+    assert first.id not in ids(app), "the next step is written when the first is settled"
+
+
+def test_another_broker_is_refused_aloud(app: Celery, add: Any) -> None:
+    with pytest.raises(EnqueueError, match="another broker"):
+        add.apply_async((1,), connection=Connection("redis://127.0.0.1:2/0"))
+
+
+def test_a_duplicate_is_the_holders_handle(app: Celery, charge: Any) -> None:
+    first = charge.delay(1)
+    again = charge.apply_async(kwargs={"order": 1, "amount": 1})
+    assert again.id == first.id
+    assert again.duplicate
+    assert isinstance(again.answer, Duplicate)
+    assert ids(app) == {first.id}
+
+
+def test_the_same_key_with_another_payload_is_a_conflict(app: Celery, charge: Any) -> None:
+    first = charge.delay(1)
+    with pytest.raises(KeyConflict) as caught:
+        charge.delay(1, amount=99)
+    assert caught.value.holder == first.id
+    assert ids(app) == {first.id}
+
+
+def test_tenants_do_not_share_keys(app: Celery, charge: Any) -> None:
+    one, two = charge.delay(1, tenant="a"), charge.delay(1, tenant="b")
+    assert one.id != two.id
+    assert {app.guard.store.job(one.id).tenant, app.guard.store.job(two.id).tenant} == {"a", "b"}
+
+
+def test_a_duplicate_inside_a_canvas_follows_the_holder_under_its_own_id(app: Celery, charge: Any) -> None:
+    app.conf.result_backend = "cache+memory://"
+    first = charge.delay(1)
+    result = group(charge.si(1), charge.si(2)).apply_async()
+    follower = app.guard.store.job(result.results[0].id)
+    assert follower.holder == first.id
+    assert follower.reason.value == "held_key"
+
+
+def test_enqueue_many_answers_in_order_and_one_refusal_stops_nobody(app: Celery, charge: Any) -> None:
+    first = charge.delay(1)
+    handles = charge.enqueue_many([{"order": 1}, {"order": 1, "amount": 5}, [2], {"order": 3}])
+    assert [type(handle.answer) for handle in handles] == [Duplicate, Conflict, Accepted, Accepted]
+    assert ids(app) == {first.id, handles[2].id, handles[3].id}
+    assert charge.enqueue_many([]) == []
+
+
+@pytest.fixture
+def session(app: Celery) -> Any:
+    engine = create_engine(app.guard.settings.store)
+    # the driver's own transactions know no savepoints; SQLAlchemy documents this way out
+    event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    with Session(engine) as session:
+        session.execute(text("create table orders (id integer)"))
+        session.commit()
+        yield session
+    engine.dispose()
+
+
+def test_using_a_session_commits_and_rolls_back_with_it(app: Celery, add: Any, session: Session) -> None:
+    session.execute(text("insert into orders values (1)"))
+    gone = add.using(session).delay(1)
+    session.rollback()
+    session.execute(text("insert into orders values (2)"))
+    kept = add.using(session).delay(1)
+    session.commit()
+    assert ids(app) == {kept.id} != {gone.id}
+    assert session.execute(text("select id from orders")).scalars().all() == [2]
+
+
+def test_a_savepoint_takes_its_jobs_with_it(app: Celery, add: Any, session: Session) -> None:
+    with app.guard.using(session):
+        outer = add.delay(1)
+        with pytest.raises(RuntimeError), session.begin_nested():
+            add.delay(2)
+            raise RuntimeError("back to the savepoint")
+        after = add.delay(3)
+    session.commit()
+    assert ids(app) == {outer.id, after.id}
+
+
+def test_using_takes_the_whole_canvas_and_carries_what_has_no_guard(
+    app: Celery, add: Any, plain: Any, session: Session
+) -> None:
+    with app.guard.using(session):
+        chain(add.s(1), add.s(2)).apply_async()
+        carried = plain.delay(1)
+    session.rollback()
+    assert ids(app) == set()
+    with app.guard.using(session):
+        carried = plain.delay(1)
+    session.commit()
+    assert app.guard.store.job(carried.id).kind.value == "carried"
+
+
+def test_a_conflict_leaves_the_callers_transaction_usable(app: Celery, charge: Any, session: Session) -> None:
+    charge.delay(1)
+    with pytest.raises(KeyConflict):
+        charge.using(session).delay(1, amount=2)
+    session.execute(text("insert into orders values (3)"))
+    session.commit()
+    assert session.execute(text("select id from orders")).scalars().all() == [3]
+
+
+def test_a_wrong_call_is_refused_as_celery_refuses_it(app: Celery, add: Any) -> None:
+    with pytest.raises(TypeError):
+        add.delay(1, 2, 3)
+    assert ids(app) == set()
+
+
+def test_revoking_is_cancelling_the_row(app: Celery, add: Any) -> None:
+    result = add.delay(1)
+    result.revoke()
+    assert app.guard.store.job(result.id).state is State.CANCELLED
+
+
+def test_a_chord_of_guarded_tasks_is_written(make_app: Callable[..., Celery]) -> None:
+    app = make_app()
+    app.conf.result_backend = "cache+memory://"
+
+    @app.task(base=GuardedTask, name="one", shared=False)
+    def one(*_: Any) -> int:
+        return 1
+
+    result = chord([one.s(n) for n in range(3)], one.s()).apply_async()
+    assert {member.id for member in result.parent.results} == ids(app)
