@@ -60,7 +60,7 @@ def eats_memory(self: Any, node: bool = False) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@task(base=GuardedTask, bind=True, acks_late=True, time_limit=600, contract=Contract(timing=SHORT))
+@task(base=GuardedTask, bind=True, acks_late=True, time_limit=1.5, contract=Contract(timing=Timing(lease=2)))
 def killed_once(self: Any, name: str) -> str:
     mark("killed_once", self)
     if flag(name):

@@ -108,7 +108,7 @@ class Deaths:
         ways = [[point for point in self.faults.recorded(id) if point.startswith(_CHILD)] for id in case.ids]
         return max(ways, key=len)
 
-    def rest(self, seconds: float = 45) -> None:
+    def rest(self, seconds: float = 100) -> None:
         """Wait until all that is to come has come, and was told. What is missing by then is missing in :meth:`left`."""
         expected = sum(_ROWS[case.kind] for case in self.cases)
         until = time.monotonic() + seconds

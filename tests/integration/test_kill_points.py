@@ -21,7 +21,7 @@ import pytest
 from .deaths import MODULE, Case, Deaths, right
 from .fleet import ROOT, Fleet, eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 #: Which kinds of jobs are killed on which stack.
 KINDS = {

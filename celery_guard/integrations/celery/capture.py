@@ -15,7 +15,11 @@ from celery import Celery
 from kombu import Exchange, Producer, Queue
 from kombu.serialization import loads
 
+from celery_guard.errors import PayloadError
+
 __all__ = ["Captured", "capture", "decode"]
+
+PICKLE = "application/x-python-serialize"
 
 #: Properties that the transport fills in again for each publication.
 _OF_THE_TRANSPORT = frozenset({"body_encoding", "delivery_tag", "delivery_info"})
@@ -38,12 +42,19 @@ class Captured:
 
 
 def decode(body: bytes, delivery: Mapping[str, Any], headers: Mapping[str, Any]) -> Any:
-    """Decode a stored body with the serializer (and compression) that its own message names."""
+    """Decode a stored body with the serializer (and compression) that its own message names.
+
+    Raises ``PayloadError`` for pickle, which is never loaded: a store that somebody else can write to would run their code.
+    """
+    content_type = delivery["content_type"]
+    if content_type == PICKLE:
+        raise PayloadError(
+            "The message is pickled, and the guard never loads a pickle. Set task_serializer to json (or msgpack, yaml)."
+        )
     if headers.get("compression"):
         from kombu.compression import decompress
 
         body = decompress(body, headers["compression"])
-    content_type = delivery["content_type"]
     return loads(body, content_type, delivery["content_encoding"], accept={content_type})
 
 

@@ -203,4 +203,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-

@@ -33,8 +33,8 @@ from celery_guard.job.outcome import (
     HandedOver,
     Ignored,
     Interrupted,
-    OutOfTime,
     Outcome,
+    OutOfTime,
     Rejected,
     Replaced,
     RetryAsked,
@@ -208,7 +208,11 @@ class _Made:
         if kept is None:
             assert asked is not None
             return RetryAsked(error, _seconds(asked.when))
-        return RetryAsked(error, kept.delay if attempt.delayed else None, self._next_payload(kept, attempt.changed, attempt.job.generation))
+        return RetryAsked(
+            error,
+            kept.delay if attempt.delayed else None,
+            self._next_payload(kept, attempt.changed, attempt.job.generation),
+        )
 
     def _ignored(self, attempt: Attempt) -> Outcome:
         if attempt.handed_over is None:

@@ -13,13 +13,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from amqp.exceptions import ChannelError as AmqpChannelError
-from amqp.exceptions import FrameSyntaxError
+from amqp.exceptions import FrameError, FrameSyntaxError, UnexpectedFrame
 from celery import Celery, states
 from celery.app.task import Context
 from kombu import Connection, Exchange, Producer
@@ -40,6 +39,9 @@ logger = logging.getLogger("celery_guard.relay")
 #: How long a batch may wait for the broker's confirms before it counts as not sent (seconds).
 _CONFIRM_WITHIN = 30.0
 
+#: RabbitMQ closes the connection over such a message (headers larger than a frame), and is there for the next one.
+_MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
+
 
 class BrokerPublisher:
     """Publishes for one relay. Not for sharing between threads."""
@@ -59,13 +61,9 @@ class BrokerPublisher:
         except Exception as error:  # noqa: BLE001 - every transport has its own; whatever it is, nothing was sent
             self.close()
             return Published(outage=error)
-        try:
-            if isinstance(channel, _amqp_channel()):
-                return self._confirmed(channel, rows)
-            return self._in_turn(channel, rows)
-        except self._lost() as error:
-            self.close()
-            return Published(outage=error)
+        if isinstance(channel, _amqp_channel()):
+            return self._confirmed(channel, rows)
+        return self._in_turn(channel, rows)
 
     def depth(self, queue: str) -> int | None:
         """See :class:`~celery_guard.flow.relay.Publisher`."""
@@ -75,12 +73,13 @@ class BrokerPublisher:
                 # its passive declare asks Redis for the key without global_keyprefix, and calls a queue that is there missing
                 return int(channel._size(queue))
             return int(channel.queue_declare(queue=queue, passive=True).message_count)
-        except self._lost() as error:
+        except Exception as error:
+            out = self._is_out(error)
             self.close()
-            raise ConnectionError(str(error)) from error
-        except Exception as error:  # noqa: BLE001 - no queue, no such question: all mean "it does not say"
+            if out:
+                raise ConnectionError(str(error)) from error
+            # no such queue, or no such question: it does not say
             logger.debug("the depth of %s is not known: %s", queue, error)
-            self.close()
             return None
 
     def tell(self, row: Outgoing, error: Exception) -> None:
@@ -115,10 +114,15 @@ class BrokerPublisher:
             self._channel = self._connection.channel()
         return self._channel
 
-    def _lost(self) -> tuple[type[Exception], ...]:
+    def _is_out(self, error: BaseException) -> bool:
+        """Whether the broker is away, or takes nothing from anybody; if not, it has something against this very message."""
+        # kombu calls both by this name
+        cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
+        if isinstance(cause, _MISFRAMED):
+            return False
         connection = self._connection
         known = () if connection is None else connection.recoverable_connection_errors + connection.connection_errors
-        return (OperationalError, ConnectionError, TimeoutError, *known)
+        return server_is_out(cause) or isinstance(cause, (OperationalError, ConnectionError, TimeoutError, *known))
 
     def _in_turn(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
         sent: list[str] = []
@@ -130,24 +134,21 @@ class BrokerPublisher:
                 for row in rows:
                     try:
                         self._send(producer, row)
-                    except self._lost():
-                        raise
-                    except Exception as error:  # noqa: BLE001 - this row is refused, and with it nobody else's
-                        if server_is_out(error):
-                            raise OperationalError(str(error)) from error
+                    except Exception as error:
+                        if self._is_out(error):
+                            raise
                         refused.append((row.id, error))
                     else:
                         if pipeline is None or not pipeline.filled(row.id):
                             sent.append(row.id)
                 answered = Published() if pipeline is None else pipeline.execute()
-        except self._lost() as error:
-            # what is in a pipeline has not been sent, or nobody knows
+        except Exception as error:  # noqa: BLE001 - no row is at fault; whatever is in the pipeline is not known to be sent
             self.close()
             return Published(tuple(sent), tuple(refused), error)
         return _joined([Published(tuple(sent), tuple(refused)), answered])
 
     def _confirmed(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
-        """A message that cannot be written, or that closes the channel, takes the others along: then each goes on a channel of its own."""
+        """A message that cannot be written, or for which the broker hangs up, takes the others along: then each goes alone."""
         confirms = Confirms(channel)
         producer = Producer(channel, auto_declare=False)
         try:
@@ -155,25 +156,25 @@ class BrokerPublisher:
                 confirms.expect(row.id)
                 self._send(producer, row, mandatory=True)
             return confirms.wait(_CONFIRM_WITHIN)
-        except (AmqpChannelError, FrameSyntaxError) as error:
-            found: Exception = error
-        except self._lost() as error:
-            self.close()
-            return replace(confirms.so_far(), outage=error)
-        except Exception as error:  # noqa: BLE001 - what cannot be written as a frame has many names
-            found = error
+        except Exception as error:  # noqa: BLE001 - the broker's words, the socket's, and what cannot be written as a frame
+            trouble = error
+        out = self._is_out(trouble)
         self.close()
-        if len(rows) == 1:
-            return Published(refused=((rows[0].id, found),))
-        return self._one_by_one(rows)
+        known = confirms.so_far()
+        spoken = {*known.sent, *(id for id, _ in known.refused)}
+        rest = [row for row in rows if row.id not in spoken]
+        if len(rows) > 1:
+            return _joined([known, *self._one_by_one(rest)])
+        if out or not rest:
+            return replace(known, outage=trouble)
+        return Published(refused=((rest[0].id, trouble),))
 
-    def _one_by_one(self, rows: Sequence[Outgoing]) -> Published:
-        parts: list[Published] = []
+    def _one_by_one(self, rows: Sequence[Outgoing]) -> Iterator[Published]:
         for row in rows:
-            parts.append(self.publish([row]))
-            if parts[-1].outage is not None:
-                break
-        return _joined(parts)
+            published = self.publish([row])
+            yield published
+            if published.outage is not None:
+                return
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         delivery = json.loads(row.payload.delivery)
@@ -204,7 +205,8 @@ def _amqp_channel() -> type[Any]:
     return kind
 
 
-def _joined(parts: Sequence[Published]) -> Published:
+def _joined(given: Iterable[Published]) -> Published:
+    parts = list(given)
     sent = tuple(id for part in parts for id in part.sent)
     refused = tuple(pair for part in parts for pair in part.refused)
     return Published(sent, refused, next((part.outage for part in parts if part.outage is not None), None))

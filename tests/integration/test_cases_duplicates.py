@@ -1,0 +1,196 @@
+"""DUP: one message that comes many times, and one call that is spelled in many ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from click.testing import CliRunner
+
+from celery_guard.errors import JobFailed, KeyConflict
+from celery_guard.job.envelope import HEADER
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Conflict
+from celery_guard.operate.cli.main import guard
+
+from .fleet import Fleet, Worker, eventually
+
+pytestmark = pytest.mark.integration
+
+FAULTS = "tests.integration.app_faults"
+
+#: Copies of what is held for longer than a second come back every second.
+IMPATIENT = {"visibility_timeout": 1, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+
+
+def typed(fleet: Fleet, *words: str) -> Any:
+    """What ``celery guard <words> --json`` prints."""
+    context = SimpleNamespace(app=fleet.app.app, no_color=True)
+    return json.loads(CliRunner().invoke(guard, [*words, "--json"], obj=context, catch_exceptions=False).stdout)
+
+
+def publisher(fleet: Fleet) -> Celery:
+    """An app that sends to the same queue and knows nothing of the guard."""
+    app = Celery("elsewhere", broker=fleet.environment["APP_BROKER"], set_as_current=False)
+    app.conf.update(json.loads(fleet.environment["APP_CONF"]))
+    return app
+
+
+def with_the_broker(fleet: Fleet) -> dict[str, int]:
+    """Messages of the fleet that the broker still has: waiting, and taken but not acknowledged."""
+    with fleet.app.app.connection_for_write() as connection:
+        channel = connection.default_channel
+        waiting = channel.queue_declare(queue=fleet.queue).message_count
+        prefix = channel.global_keyprefix
+        return {"waiting": waiting, "taken": channel.client.connection_pool and _taken(channel, prefix)}
+
+
+def _taken(channel: Any, prefix: str) -> int:
+    with channel.conn_or_acquire() as client:
+        return int(client.hlen("unacked"))
+
+
+def received(worker: Worker, id: str) -> int:
+    return worker.output().count(f"[{id}] received")
+
+
+def entries(fleet: Fleet, id: str) -> list[tuple[int, int]]:
+    """(attempt, fence) of each mark that bodies of the job have left, in order."""
+    return [(attempt, fence) for _, job, attempt, fence in fleet.lines() if job == id]
+
+
+# -- DUP-1 --------------------------------------------------------------------------------------------------------------
+
+
+def test_dup_1_a_countdown_over_the_visibility_timeout_waits_in_the_store(make_fleet: Callable[..., Fleet]) -> None:
+    """No copy can come of it: the broker does not have it before it is due, and then without an ETA."""
+    fleet = make_fleet("redis-postgresql", FAULTS, transport=IMPATIENT)
+    relay = fleet.app.guard.relay()
+    id = fleet.app.remind.apply_async((7,), countdown=1.5).id
+    assert relay.drain() == 0
+    assert with_the_broker(fleet) == {"waiting": 0, "taken": 0}
+    eventually(lambda: relay.drain() == 1)
+    assert with_the_broker(fleet) == {"waiting": 1, "taken": 0}
+    headers = json.loads(fleet.store.payload(id).headers)
+    assert headers["eta"] is None
+
+
+def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_fleet: Callable[..., Fleet]) -> None:
+    """Copies with an ETA can only come from a publisher without the guard: all of them are adopted as one job."""
+    fleet = make_fleet("redis-postgresql", FAULTS)
+    nodes = [fleet.worker(concurrency=4, ready=False) for _ in range(2)]
+    for node in nodes:
+        node.ready()
+    id, app = str(uuid4()), publisher(fleet)
+    for _ in range(20):
+        app.send_task("tests.integration.app_faults.remind", (7,), task_id=id, countdown=1.5)
+    eventually(lambda: sum(received(node, id) for node in nodes) == 20)
+    assert all(received(node, id) for node in nodes)
+    assert fleet.lines() == []
+    job = fleet.settled(id)
+    eventually(lambda: sum(node.output().count(f"job {id}: nothing to do for this delivery") for node in nodes) == 19)
+    eventually(lambda: with_the_broker(fleet) == {"waiting": 0, "taken": 0})
+    assert fleet.marks() == ["remind 7"]
+    assert (job.state.value, job.attempts, job.crashes, job.retries) == ("succeeded", 1, 0, 0)
+    assert fleet.app.app.AsyncResult(id).get(timeout=30) == "reminded 7"
+
+
+# -- DUP-2 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def redelivered(make_fleet: Callable[..., Fleet]) -> tuple[Fleet, str, Worker]:
+    """A long body runs on node A, and node B has had several copies of its message."""
+    fleet = make_fleet("redis-postgresql", FAULTS, transport=IMPATIENT)
+    a = fleet.worker("prefork", 1)
+    id = fleet.app.long_steps.delay("go").id
+    eventually(lambda: entries(fleet, id), what="A runs")
+    b = fleet.worker("prefork", 1)
+    eventually(lambda: received(b, id) >= 2, what="B had copies")
+    return fleet, id, a
+
+
+def test_dup_2_i_redelivered_copies_of_a_running_job_do_nothing(redelivered: tuple[Fleet, str, Worker]) -> None:
+    """They are not deferred: the store brings the job back if its owner dies."""
+    fleet, id, _ = redelivered
+    assert set(entries(fleet, id)) == {(1, 1)}
+    fleet.raise_flag("go")
+    job = fleet.settled(id)
+    eventually(lambda: with_the_broker(fleet) == {"waiting": 0, "taken": 0})
+    assert set(entries(fleet, id)) == {(1, 1)}
+    assert (job.state.value, job.attempts, job.crashes, job.retries, job.failures) == ("succeeded", 1, 0, 0, ())
+    assert fleet.app.app.AsyncResult(id).get(timeout=30) > 0
+
+
+def test_dup_2_ii_a_job_whose_copies_did_nothing_completes_when_its_node_is_killed(
+    redelivered: tuple[Fleet, str, Worker],
+) -> None:
+    fleet, id, a = redelivered
+    a.kill()
+    eventually(lambda: (2, 2) in entries(fleet, id), what="B runs")
+    fleet.raise_flag("go")
+    job = fleet.settled(id)
+    assert (job.state.value, job.attempts, job.crashes) == ("succeeded", 2, 1)
+    assert [failure.message.partition(":")[0] for failure in job.failures] == ["worker lost"]
+    marks = entries(fleet, id)
+    assert marks == sorted(marks)
+
+
+# -- DUP-4 --------------------------------------------------------------------------------------------------------------
+
+
+def test_dup_4_every_spelling_is_one_job_and_the_worker_has_the_key_of_the_publisher(standing: Fleet) -> None:
+    sync, name = standing.app.sync, uuid4().hex
+    first = sync.delay(name, 2)
+    others = [sync.delay(name=name, n=2), sync.delay(name, n=2), sync.delay(name)]
+    assert [(other.id, other.duplicate) for other in others] == [(first.id, True)] * 3
+    job = standing.settled(first.id)
+    assert [what for what, id, _, _ in standing.lines() if id == first.id] == [f"sync {job.key}"]
+    assert json.loads(standing.store.payload(first.id).headers)[HEADER]["key"] == job.key
+
+
+def test_dup_4_a_key_that_a_worker_computes_is_the_one_that_a_publisher_computes(standing: Fleet) -> None:
+    """A message without the guard has no key until a worker adopts it, which sees what the serializer has made of the call."""
+    name, n = uuid4().hex, {"b": (1, 2), "a": "é"}
+    id = publisher(standing).send_task("tests.integration.app_faults.sync", (name, n)).id
+    assert standing.settled(id).state is State.SUCCEEDED
+    again = standing.app.sync.delay(n={"a": "é", "b": [1, 2]}, name=name)
+    assert (again.id, again.duplicate) == (id, True)
+    assert not standing.app.sync.delay(name, {**n, "a": "e\u0301"}).duplicate
+
+
+def test_dup_4_the_same_key_with_another_payload_is_a_conflict_and_never_run(standing: Fleet) -> None:
+    charge, order = standing.app.charge, int(uuid4())
+    first = charge.delay(order, amount=1)
+    assert first.get(timeout=30) == f"charged {order}"
+    with pytest.raises(KeyConflict, match="other arguments") as refused:
+        charge.delay(order, amount=2)
+    assert refused.value.holder == first.id
+    (answer,) = [result.answer for result in charge.enqueue_many([{"order": order, "amount": 2}])]
+    assert answer == Conflict(answer.id, first.id, State.SUCCEEDED)
+    assert standing.counted()[f"charge {order}"] == 1
+
+
+def test_dup_4_a_conflict_that_no_caller_can_be_told_of_is_a_dead_letter(standing: Fleet) -> None:
+    """Of a message without the guard, and of the next step of a chain."""
+    app, order = standing.app, int(uuid4())
+    first = app.charge.delay(order, amount=1)
+    assert first.get(timeout=30) == f"charged {order}"
+    adopted = publisher(standing).send_task("tests.integration.app.charge", (order, 2)).id
+    following = app.chain(app.add.s(1, 1), app.charge.si(order, amount=3)).delay().id
+    for id in (adopted, following):
+        job = standing.settled(id)
+        assert (job.state.value, job.attempts, job.fence) == ("dead", job.attempts, job.fence)
+        (shown,) = [dead for dead in typed(standing, "dlq", "list", "--task", job.task) if dead["id"] == id]
+        assert shown["state"] == "dead"
+        failures = typed(standing, "dlq", "show", id)["failures"]
+        assert [failure["type_name"] for failure in failures] == ["celery_guard.errors.KeyConflict"]
+        assert first.id in failures[0]["message"]
+        with pytest.raises(JobFailed, match="KeyConflict"):
+            app.app.AsyncResult(id).get(timeout=30)
+    assert standing.counted()[f"charge {order}"] == 1
