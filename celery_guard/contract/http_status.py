@@ -15,8 +15,8 @@ __all__ = ["LONGEST_HINT", "by_answer", "by_status", "retry_after"]
 #: A server that asks for more is not believed; the contract's cap bounds the delay anyway.
 LONGEST_HINT = timedelta(days=1)
 
-#: 4xx that pass by themselves.
-_PASSING = frozenset({408, 425, 429})
+#: 4xx that pass by themselves; 429 is a class of its own.
+_PASSING = frozenset({408, 425})
 #: 5xx that do not: not implemented, HTTP version, negotiation loops, network authentication.
 _STAYING = frozenset({501, 505, 506, 508, 510, 511})
 

@@ -38,11 +38,13 @@ def database(url: str) -> Iterator[str]:
 def empty(url: str) -> None:
     """Delete every row of the guard's tables, but not what says which store this is and how new its tables are."""
     with closing(_connect(url)) as connection:
-        for table in _tables(connection, url):
-            if table not in _KEPT and "version" not in table:
-                # The name is the catalog's own, and made of letters only.
-                assert table.isidentifier(), table
-                _run(connection, f"DELETE FROM {table}")  # noqa: S608
+        tables = [name for name in _tables(connection, url) if name not in _KEPT and "version" not in name]
+        _run(connection, "BEGIN")
+        for table in tables:
+            # The name is the catalog's own, and made of letters only.
+            assert table.isidentifier(), table
+            _run(connection, f"DELETE FROM {table}")  # noqa: S608
+        _run(connection, "COMMIT")
 
 
 def _connect(url: str) -> Any:

@@ -1,12 +1,11 @@
 """Accept a file: its batch record and a job for each row, in one transaction. ``python -m airports.load airports.csv.gz``"""
 
-import csv
-import gzip
 import sys
 from pathlib import Path
 
 from . import models
 from .models import Base, Batch, Session
+from .rows import read_rows
 from .tasks import guard, import_airport
 
 
@@ -15,11 +14,6 @@ def make_tables() -> None:
     models.FOLDER.mkdir(parents=True, exist_ok=True)
     Base.metadata.create_all(models.engine)
     guard.store.upgrade()
-
-
-def read_rows(file: Path) -> list[dict[str, str]]:
-    with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 def load(session, file: Path) -> Batch:

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 from celery import Celery
+from celery_guard.integrations.celery import files
 
-from . import models, tasks
-from .load import read_rows
+from . import models, rows
 from .models import BROKER, Base, Batch, Session
 
+files.register()  # the embedded broker, which is not Celery's
 app = Celery("airports-plain", broker=BROKER)
 app.conf.task_ignore_result = True
 # Celery has two ways: acknowledge a message before the body runs (its default), or after it.
@@ -22,20 +23,20 @@ app.conf.task_acks_late = app.conf.task_reject_on_worker_lost = bool(os.environ.
 )  # fmt: skip
 def import_airport(batch_id: int, row: dict[str, str]) -> None:
     with Session.begin() as session:
-        session.add(tasks.read_airport(batch_id, row))
+        session.add(rows.read_airport(batch_id, row))
 
 
 def main() -> None:
     models.FOLDER.mkdir(parents=True, exist_ok=True)
     Base.metadata.create_all(models.engine)
     file = Path(sys.argv[1])
-    rows = read_rows(file)
+    found = rows.read_rows(file)
     with Session.begin() as session:
-        batch = Batch(file=file.name, rows=len(rows))
+        batch = Batch(file=file.name, rows=len(found))
         session.add(batch)
         session.flush()
         batch_id = batch.id
-    for row in rows:
+    for row in found:
         import_airport.delay(batch_id=batch_id, row=row)
 
 

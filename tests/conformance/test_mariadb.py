@@ -17,5 +17,5 @@ def subject(mariadb_url: str) -> Subject:
         url=mariadb_url,
         open=open_store,
         empty=empty,
-        round_trips={"enqueue": 4, "claim": 4, "settle": 6, "renew": 4},
+        round_trips={"enqueue": 5, "claim": 4, "settle": 6, "renew": 4},
     )

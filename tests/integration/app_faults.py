@@ -15,9 +15,9 @@ from celery import Task
 
 from celery_guard import Contract, GuardedTask, Retry, Timing
 
-from .app import EFFECTS, FLAGS, add, app, charge, flag, guard, mark, note, plain, task, wait_for
+from .app import EFFECTS, FLAGS, add, app, chain, charge, flag, guard, mark, note, plain, task, wait_for
 
-__all__ = ["EFFECTS", "FLAGS", "Task", "add", "app", "charge", "flag", "guard", "note", "plain", "wait_for"]
+__all__ = ["EFFECTS", "FLAGS", "Task", "add", "app", "chain", "charge", "flag", "guard", "note", "plain", "wait_for"]
 
 SHORT = Timing(lease=1)
 

@@ -62,3 +62,21 @@ def test_a_killed_child_loses_no_job(fleet: Fleet) -> None:
     assert result.get(timeout=60) == "x"
     job = fleet.settled(result.id)
     assert (job.crashes, job.attempts, fleet.counted()) == (1, 2, {"die_once": 2})
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+@pytest.mark.parametrize("stack", ["embedded", "redis-postgresql", "rabbitmq-mariadb"])
+def test_every_pool_runs_the_same_journey(make_fleet: Callable[..., Fleet], stack: str, pool: str) -> None:
+    fleet = make_fleet(stack)
+    app = fleet.app
+    good = app.chain(app.add.s(1, 2), app.add.s(3)).delay()
+    bad = app.fails.delay("why")
+    again = app.flaky.delay(1)
+    worker = fleet.worker(pool, 2)
+    assert good.get(timeout=30) == 6
+    assert again.get(timeout=30) == "after 2"
+    with pytest.raises(ValueError, match="why"):
+        bad.get(timeout=30)
+    fleet.all_quiet()
+    assert fleet.counted() == {"add": 2, "fails": 1, "flaky": 2}
+    assert worker.terminate() == 0

@@ -30,10 +30,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from kombu.transport import filesystem, virtual
+from kombu.transport import TRANSPORT_ALIASES, filesystem, virtual
 from kombu.utils.json import dumps, loads
 
-__all__ = ["Channel", "QoS", "Transport"]
+__all__ = ["Channel", "QoS", "Transport", "register"]
 
 #: How long nobody may have looked for messages of dead takers (seconds).
 _LOOK_EVERY = 1.0
@@ -203,3 +203,8 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def register() -> None:
+    """Make the scheme known to kombu. Done for every app that has a guard."""
+    TRANSPORT_ALIASES.setdefault("files", f"{__name__}:Transport")

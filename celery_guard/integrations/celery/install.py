@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
-from kombu.transport import TRANSPORT_ALIASES
 
-from . import signals
+from . import files, signals
 from .control import guarded_control
 from .relay import RelayStep, register_relay_task
 from .runtime import ATTRIBUTE, Runtime
@@ -32,8 +31,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     app.steps["worker"].add(BootStep)
     app.steps["worker"].add(RelayStep)
     app.steps["consumer"].add(ConsumerStep)
-    # the scheme of the embedded broker, so that an app may name it as any other
-    TRANSPORT_ALIASES.setdefault("files", f"{__package__}.files:Transport")
+    files.register()
     register_relay_task(runtime)
     signals.connect()
     return runtime

@@ -23,9 +23,9 @@ from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import Interruption, JobFailed, LeaseLost, PayloadError, StoreError
+from celery_guard.errors import EnqueueError, Interruption, JobFailed, LeaseLost, PayloadError, StoreError
 from celery_guard.flow.context import RunningJob
-from celery_guard.flow.enqueue import Draft, enqueue, seal
+from celery_guard.flow.enqueue import Draft, enqueue, explain_refusal, seal
 from celery_guard.flow.run import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.outcome import (
@@ -45,7 +45,7 @@ from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import Reason, State
 
 from .attempt import Attempt, collecting, current_attempt
-from .capture import decode
+from .capture import capture, decode
 from .declared import with_limits_of_call
 from .limits import soft_limit_allowed, soft_limit_deferred
 from .result import decode_result, encode_result
@@ -243,28 +243,42 @@ class _Made:
     def adopt(self) -> None:
         """Accept a message that was sent without the guard, or whose row is gone: it was accepted by somebody.
 
-        A message of the guard's that is older than rows are kept may have run long ago: it goes to quarantine.
+        A message that cannot be accepted goes to quarantine, for its publisher cannot be told: its key is taken by another payload, its
+        arguments do not fit; and one of the guard's that is older than rows are kept, for that may have run long ago.
 
-        Raises ``Ignore`` for that one.
+        Raises why it cannot be accepted; ``Ignore`` for the old one.
         """
-        with collecting(by_celery=True) as collected:
-            self._task.signature_from_request(self._request).apply_async()
+        try:
+            with collecting(by_celery=True) as collected:
+                self._task.signature_from_request(self._request).apply_async()
+        except (EnqueueError, TypeError) as error:
+            self._set_aside(f"it cannot be accepted: {error}")
+            raise
         age = self._age()
         keep = self._runtime.settings.keep
         if age is not None and age > keep:
-            (job,) = collected.jobs
-            number = self._runtime.store.quarantine(
-                queue=job.queue,
-                body=job.payload.body,
-                headers=job.payload.headers,
-                content_type="",
-                content_encoding="",
-                reason=f"older than ended jobs are kept ({age} > {keep}), and without a row: it may have run",
-            )
-            logger.error("job %s is older than any row; set aside as quarantine %d", self._request.id, number)
+            self._set_aside(f"older than ended jobs are kept ({age} > {keep}), and without a row: it may have run")
             raise Ignore("set aside")
         logger.warning("job %s: the store has no row for this message; it is adopted", self._request.id)
-        enqueue(self._runtime.store, collected.jobs)
+        (answer,) = enqueue(self._runtime.store, collected.jobs)
+        refusal = explain_refusal(collected.jobs[0], answer)
+        if refusal is not None:
+            self._set_aside(str(refusal))
+            raise refusal
+
+    def _set_aside(self, reason: str) -> None:
+        request = self._task.signature_from_request(self._request)
+        options = {**request.options, "expires": None}
+        captured = capture(self._task.app, self._task.name, request.args, request.kwargs, options)
+        number = self._runtime.store.quarantine(
+            queue=captured.queue,
+            body=captured.body,
+            headers=json.dumps(captured.headers, default=repr),
+            content_type=str(captured.delivery["content_type"]),
+            content_encoding=str(captured.delivery["content_encoding"]),
+            reason=reason[:500],
+        )
+        logger.error("job %s is set aside as quarantine %d: %s", self._request.id, number, reason)
 
     def _age(self) -> timedelta | None:
         """How long ago the guard accepted the message, by the publisher's clock; None for a message without the guard."""
@@ -301,6 +315,7 @@ class _Made:
                 request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
                 return self._hand_back(settled)
             case Nothing(why=why):
+                logger.info("job %s: nothing to do for this delivery, the job is %s", request.id, why)
                 raise Ignore(why)
             case Stale():
                 raise Ignore("this attempt lost the job")

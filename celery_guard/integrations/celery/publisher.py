@@ -118,11 +118,13 @@ class BrokerPublisher:
         """Whether the broker is away, or takes nothing from anybody; if not, it has something against this very message."""
         # kombu calls both by this name
         cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
-        if isinstance(cause, _MISFRAMED):
-            return False
-        connection = self._connection
-        known = () if connection is None else connection.recoverable_connection_errors + connection.connection_errors
-        return server_is_out(cause) or isinstance(cause, (OperationalError, ConnectionError, TimeoutError, *known))
+        if server_is_out(cause):
+            return True
+        known = () if self._connection is None else self._connection.connection_errors
+        # KeyError is among Redis's connection errors, and here it is a queue that the app's configuration does not know
+        return isinstance(cause, (OperationalError, ConnectionError, TimeoutError, *known)) and not isinstance(
+            cause, (KeyError, *_MISFRAMED)
+        )
 
     def _in_turn(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
         sent: list[str] = []

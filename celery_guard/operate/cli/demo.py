@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _FEWEST, _MOST = 20, 3376
-#: How long nothing at all may move (seconds).
-_STALL = 120
 
 
 @click.command()
@@ -65,7 +63,7 @@ def demo(
     terminal.note(f"seed {seed}: {len(plan.rows)} rows, {kills} kills")
     folder = _folder(keep)
     try:
-        tallies = _run_all(plan, folder, workers, no_plain, Clock(time.monotonic() + timeout, _STALL), terminal)
+        tallies = _run_all(plan, folder, workers, no_plain, Clock(time.monotonic() + timeout), terminal)
     except (TimeoutError, RuntimeError) as error:
         raise click.ClickException(f"{error}\nEverything is left in {folder}") from error
     good = not tallies[0].problems

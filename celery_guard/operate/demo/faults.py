@@ -44,8 +44,8 @@ def note(what: str, line: str) -> None:
 
 
 def _make_rows_fail() -> None:
-    tasks = import_module("airports.tasks")
-    read_airport = tasks.read_airport
+    rows = import_module("airports.rows")
+    read_airport = rows.read_airport
 
     def fail_at_first(batch_id: int, row: dict[str, str]) -> Any:
         if row["iata"] in _flaky and _fails_once_more(row["iata"]):
@@ -53,7 +53,7 @@ def _make_rows_fail() -> None:
             raise ConnectionError("the demo makes this row fail for a while")
         return read_airport(batch_id, row)
 
-    tasks.read_airport = fail_at_first
+    rows.read_airport = fail_at_first
 
 
 def _fails_once_more(iata: str) -> bool:

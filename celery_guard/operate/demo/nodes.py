@@ -16,6 +16,10 @@ __all__ = ["Node", "Nodes", "children"]
 _CONCURRENCY = 2
 #: How long a node may take to end in order before it is killed (seconds).
 _PATIENCE = 30
+#: So often nodes may end by themselves before that is the finding.
+_ENDS = 10
+#: Lines of its log that are shown then.
+_SHOWN = 15
 
 
 class Node:
@@ -23,7 +27,8 @@ class Node:
 
     def __init__(self, name: str, app: str, environment: Mapping[str, str], folder: Path) -> None:
         self.name = name
-        with (folder / f"{name}.log").open("ab") as log:
+        self._log = folder / f"{name}.log"
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     sys.executable, "-m", "celery", "-A", app, "worker", "--pool", "prefork", "--concurrency", str(_CONCURRENCY),
@@ -41,6 +46,10 @@ class Node:
     def ended(self) -> bool:
         """Whether the main process is gone."""
         return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_SHOWN:])
 
     def ask(self) -> None:
         """Ask for a warm shutdown."""
@@ -84,11 +93,13 @@ class Nodes:
             node.kill()
 
     def keep_up(self) -> None:
-        """Start what has ended again, as any supervisor would."""
+        """Start what has ended again, as any supervisor would. Raises ``RuntimeError`` when that does not help."""
         for place, node in enumerate(self._nodes):
             if node.ended():
                 node.kill()
                 self.ended_alone += 1
+                if self.ended_alone > _ENDS:
+                    raise RuntimeError(f"{node.name} ended again and again. Its log ends with:\n{node.last_words()}")
                 self._nodes[place] = self._start(node.name)
 
     def kill(self, kind: str, draw: random.Random) -> str | None:

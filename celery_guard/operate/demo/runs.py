@@ -51,8 +51,6 @@ class Clock:
     """How long the demo may take. Nothing is right or wrong because of it; it only ends what would never end."""
 
     until: float
-    #: How long nothing at all may move (seconds).
-    stall: float
 
     def left(self) -> float:
         """Seconds. Raises ``TimeoutError`` when there are none."""
@@ -79,6 +77,8 @@ class Import(ABC):
     app: ClassVar[str]
     loader: ClassVar[str]
     settings: ClassVar[dict[str, str]] = {}
+    #: How long nothing at all may move (seconds).
+    patience: ClassVar[float] = 120
 
     def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
         self.plan = plan
@@ -163,7 +163,7 @@ class Import(ABC):
             self._kill(nodes, look.done / len(self.plan.rows))
             if look.trace != trace:
                 trace, moved = look.trace, time.monotonic()
-            elif time.monotonic() - moved > self.clock.stall:
+            elif time.monotonic() - moved > self.patience:
                 self.stalled(look)
                 return
             time.sleep(_LOOK_EVERY)
@@ -172,7 +172,7 @@ class Import(ABC):
     def stalled(self, look: Look) -> None:
         """Nothing moves any more."""
         raise TimeoutError(
-            f"{self.title}: nothing has moved for {self.clock.stall:g} s; {look.done} of {len(self.plan.rows)} rows are done. "
+            f"{self.title}: nothing has moved for {self.patience:g} s; {look.done} of {len(self.plan.rows)} rows are done. "
             "The workers' logs say why."
         )
 
@@ -259,6 +259,7 @@ class PlainEarly(Import):
 
     title = "Celery, early acks"
     app = loader = "airports.plain"
+    patience = 30
 
     #: So long nothing may wait before the workers are asked to end (seconds); what they still do then is seen afterwards.
     _QUIET = 2.0

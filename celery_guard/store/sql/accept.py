@@ -22,12 +22,17 @@ from .statements import accept as statements
 __all__ = ["accept"]
 
 
-def accept(link: Link, jobs: Sequence[NewJob], *, notify: bool, again: bool = False) -> list[Enqueued]:
-    """Write the rows; answers in the order of ``jobs``. ``again``: a row that is there may be what we wrote before."""
+def accept(
+    link: Link, jobs: Sequence[NewJob], *, notify: bool, again: bool = False, without_key: bool = False
+) -> list[Enqueued]:
+    """Write the rows; answers in the order of ``jobs``. ``again``: a row that is there may be what we wrote before.
+
+    ``without_key``: they know their keys and do not hold them, for jobs that are refused.
+    """
     order = sorted(range(len(jobs)), key=lambda place: jobs[place].key or "")
     answers: dict[int, Enqueued] = {}
     for place in order:
-        answers[place] = _Acceptance(link, jobs[place], notify, again).answer()
+        answers[place] = _Acceptance(link, jobs[place], notify, again, without_key).answer()
     return [answers[place] for place in range(len(jobs))]
 
 
@@ -46,17 +51,18 @@ class _Found:
 class _Acceptance:
     """One job on its way in."""
 
-    def __init__(self, link: Link, new: NewJob, notify: bool, again: bool) -> None:
+    def __init__(self, link: Link, new: NewJob, notify: bool, again: bool, without_key: bool) -> None:
         self._link = link
         self._new = new
         self._notify = notify
         self._again = again
+        self._held_key = None if without_key else new.key
 
     def answer(self) -> Enqueued:
         new = self._new
-        values = _values(new)
+        values = {**_values(new), "held_key_": self._held_key}
         if not self._link.traits.one_statement:
-            if new.key is not None and (found := self._find(values, by_key=True)):
+            if self._held_key is not None and (found := self._find(values, by_key=True)):
                 return self._meet(found, values)
             return Accepted(new.id) if self._insert_in_steps(values) else self._collided(values)
         id, holder, fingerprint, state, free = self._insert_at_once(values)
@@ -134,7 +140,6 @@ def _values(new: NewJob) -> dict[str, Any]:
         "tenant_": new.tenant,
         "kind_": new.kind.value,
         "key_hash_": new.key,
-        "held_key_": new.key,
         "fingerprint_": new.fingerprint,
         "holder_": None,
         "reason_": Reason.NEW.value,

@@ -39,7 +39,7 @@ class SqlDoor:
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write the rows into the caller's transaction; answers in the order of ``jobs``."""
-        return accept(self._link, jobs, notify=self._notify)
+        return accept(self._link, jobs, notify=self._notify, look_first=True)
 
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end into the caller's transaction, together with what the caller writes there.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -208,7 +207,7 @@ def _refuse(link: Link, new: NewJob, holder: str) -> None:
         cause="key_conflict",
         worker="",
     )
-    accept(link, [replace(new, key=None)], notify=False)
+    accept(link, [new], notify=False, without_key=True)
     dead = Settlement(
         new.id, 0, "", State.DEAD, Reason.FAILED, tell_within=timedelta(0), keep=_KEEP_REFUSED, failure=failure
     )

@@ -77,10 +77,10 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
     found = driver_error(error)
     if not isinstance(found, dialect.loaded_dbapi.Error):
         return error
-    code, text = _code(found), str(found)
-    if code in _CLOSED:
+    codes, text = {_sqlstate(found), _number(found)}, str(found)
+    if codes & _CLOSED:
         return StoreUnavailableError(f"The store cannot be opened: {text}. Check the setting store.")
-    if code in _UNDEFINED or (dialect.name == "sqlite" and any(words in text for words in _UNDEFINED_SQLITE)):
+    if codes & _UNDEFINED or (dialect.name == "sqlite" and any(words in text for words in _UNDEFINED_SQLITE)):
         return StoreSchemaError(
             f"The store's tables are missing or not those of this version ({text.splitlines()[0]}). "
             "Run `celery -A app guard store upgrade`."
@@ -88,22 +88,27 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
     return error
 
 
-def _code(error: BaseException) -> Any:
-    """SQLSTATE where the driver gives one, else the number it puts first."""
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    return state or (error.args[0] if error.args else None)
+def _sqlstate(error: BaseException) -> str | None:
+    """The SQL standard's code, where the server came to say one. It names few of MySQL's errors."""
+    state: str | None = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return state
+
+
+def _number(error: BaseException) -> Any:
+    """MySQL's number of the error, or the words of SQLite's."""
+    return error.args[0] if error.args else None
 
 
 def _transient_postgresql(error: BaseException, dialect: Dialect) -> bool:
-    code = _code(error)
-    if isinstance(code, str) and len(code) == 5 and code.isalnum():
-        return code in _SQLSTATES or code.startswith("08")
+    state = _sqlstate(error)
+    if state is not None:
+        return state in _SQLSTATES or state.startswith("08")
     # Without a SQLSTATE the server never answered: refused, timed out, cut off.
     return isinstance(error, dialect.loaded_dbapi.OperationalError)
 
 
 def _transient_mysql(error: BaseException, dialect: Dialect) -> bool:
-    return _code(error) in _MYSQL
+    return _number(error) in _MYSQL
 
 
 def _transient_sqlite(error: BaseException, dialect: Dialect) -> bool:

@@ -14,7 +14,7 @@ from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.protocol import Door, Store
 
-from .builders import LONG, keyed, new_job, payload, retried
+from .builders import LONG, keyed, new_id, new_job, payload, retried
 from .moves import accept, claim, eventually, found, lease_of, start, succeed, take, taken_ids
 from .subject import Caller, Callers, Subject
 
@@ -202,7 +202,7 @@ class TestOpenTransactions:
         assert taken_ids(store) == [late.id]
 
     def test_an_open_transaction_does_not_hinder_others(self, store: Store, caller: Callers) -> None:
-        program, mine, other = caller(), keyed("order 1"), keyed("order 2")
+        program, mine, other = caller(), keyed(new_id()), keyed(new_id())
         assert _enqueue(store, program, mine) == [Accepted(mine.id)]
         accept(store, other)
         assert taken_ids(store) == [other.id]

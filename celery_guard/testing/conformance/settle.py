@@ -11,7 +11,7 @@ import pytest
 from celery_guard.job.row import Payload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
-from celery_guard.job.verdict import Accepted
+from celery_guard.job.verdict import Accepted, Conflict
 from celery_guard.store.protocol import Store
 
 from .builders import (
@@ -261,6 +261,28 @@ class TestSettleFollow:
         [verdict] = store.enqueue([keyed("order 1", in_canvas=True)])
         assert isinstance(verdict, Accepted)
         assert verdict.holder == follow.id
+
+    def test_what_follows_in_conflict_with_a_held_key_is_dead_and_says_so(self, store: Store) -> None:
+        holder, follow = keyed("order 1"), keyed("order 1", what="other")
+        accept(store, holder)
+        assert store.settle(succeeded(start(store), follow=(follow,)))
+        row = found(store, follow.id)
+        assert (row.state, row.attempts, row.told) == (State.DEAD, 0, False)
+        [conflict] = row.failures
+        assert conflict.type_name.endswith("KeyConflict")
+        assert holder.id in conflict.message
+        assert found(store, holder.id).state is State.PENDING
+
+    def test_what_followed_in_conflict_is_replayed_only_once_its_key_is_free(self, store: Store) -> None:
+        holder, follow = keyed("order 1"), keyed("order 1", what="other")
+        accept(store, holder)
+        assert store.settle(succeeded(start(store), follow=(follow,)))
+        [skipped] = store.replay([follow.id])
+        assert (skipped.answer, holder.id in skipped.why) == ("skipped", True)
+        store.cancel(holder.id)
+        assert [answer.answer for answer in store.replay([follow.id])] == ["replayed"]
+        [verdict] = store.enqueue([keyed("order 1")])
+        assert verdict == Conflict(verdict.id, follow.id, State.PENDING)
 
     def test_a_failure_may_be_followed_too(self, store: Store) -> None:
         granted = start(store)

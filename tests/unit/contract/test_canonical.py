@@ -54,6 +54,7 @@ DIFFERENT: list[Any] = [
     10**400,
     -(10**400),
     hex(10**400),
+    Decimal(0),
     Decimal(1),
     Decimal("0.1"),
     Decimal("1E+5000"),
@@ -155,6 +156,17 @@ def test_nesting_ends_somewhere() -> None:
     assert canonical(value)
     with pytest.raises(PayloadError, match="deeper"):
         canonical([value])
+    mapping: Any = 1
+    for _ in range(DEEPEST):
+        mapping = {"a": mapping}
+    assert canonical(mapping)
+    with pytest.raises(PayloadError, match="deeper"):
+        canonical({"a": mapping})
+    key: Any = 1
+    for _ in range(DEEPEST):
+        key = (key,)
+    with pytest.raises(PayloadError, match="deeper"):
+        canonical({key: 1})
     circle: list[Any] = []
     circle.append({"a": circle})
     with pytest.raises(PayloadError, match="deeper") as caught:

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from celery_guard.contract.http_status import LONGEST_HINT, by_answer, retry_after
+from celery_guard.contract.failure_class import Classified, FailureClass
+from celery_guard.contract.http_status import LONGEST_HINT, by_answer, by_status, retry_after
 
 SENT = "Wed, 21 Oct 2015 07:28:00 GMT"
 
@@ -58,6 +59,30 @@ def test_a_date_that_cannot_be_compared_is_no_hint() -> None:
     assert hint(Retry_After="Wed, 21 Oct 2015 07:29:30 GMT", Date="yesterday") is None
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        *((status, FailureClass.TRANSIENT) for status in (408, 425, 500, 502, 503, 504, 507, 509, 520, 529, 599, 999)),
+        *(
+            (status, FailureClass.PERMANENT)
+            for status in (300, 304, 400, 404, 407, 409, 410, 418, 423, 426, 428, 430, 451)
+        ),
+        *((status, FailureClass.PERMANENT) for status in (499, 501, 505, 506, 508, 510, 511)),
+        (429, FailureClass.THROTTLED),
+    ],
+)
+def test_a_status_passes_or_stays(status: int, expected: FailureClass) -> None:
+    assert by_status(status, {}.get) == Classified(expected)
+
+
+@pytest.mark.parametrize(("status", "counts"), [(399, False), (400, True), (403, True), (501, True), (503, True)])
+def test_whoever_says_when_to_come_back_asks_for_fewer_calls(status: int, counts: bool) -> None:
+    found = by_status(status, {"Retry-After": "7"}.get)
+    assert found == (
+        Classified(FailureClass.THROTTLED, timedelta(seconds=7)) if counts else Classified(FailureClass.PERMANENT)
+    )
+
+
 class Answer(Exception):
     def __init__(self, **attributes: object) -> None:
         self.__dict__.update(attributes)
@@ -70,7 +95,7 @@ def test_headers_are_found_in_either_case() -> None:
         assert found.floor == timedelta(seconds=7)
 
 
-@pytest.mark.parametrize("status", [None, "503", True, 0, 7, 5030, 200, 101])
+@pytest.mark.parametrize("status", [None, "503", True, 0, 7, 99, 1000, 5030, 200, 101, 299])
 def test_what_is_no_failing_status_says_nothing(status: object) -> None:
     assert by_answer(Answer(status=status)) is None
 

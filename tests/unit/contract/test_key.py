@@ -216,6 +216,7 @@ def test_without_a_key_two_payloads_under_one_id_are_still_told_apart() -> None:
     assert one == named(Contract(), sync, name="a") == named(Contract(), sync, n=2, name="a")
     assert one.fingerprint != named(Contract(), sync, "a", 3).fingerprint
     assert one.fingerprint != named(Contract(), None, "a", 2).fingerprint
+    assert named(Contract(), sync, {"a": 1, "b": 2}) == named(Contract(), sync, {"b": 2, "a": 1})
     moment = datetime(2024, 5, 1, tzinfo=timezone.utc)
     assert named(Contract(), sync, moment).fingerprint == named(Contract(), sync, name=moment).fingerprint
 
@@ -250,7 +251,8 @@ def test_the_contract_may_name_another_or_compute_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(7, "7"), (UUID(int=1), str(UUID(int=1))), ("Größe & Söhne", "Größe & Söhne")]
+    ("value", "text"),
+    [(7, "7"), ("a" * 255, "a" * 255), (UUID(int=1), str(UUID(int=1))), ("Größe & Söhne", "Größe & Söhne")],
 )
 def test_a_tenant_is_kept_as_text(value: Any, text: str) -> None:
     assert named(Contract(), charge, 7, value).tenant == text

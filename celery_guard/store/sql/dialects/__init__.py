@@ -36,8 +36,6 @@ class Traits:
     is_syntax_error: Callable[[BaseException], bool]
     #: Arguments for ``create_engine``.
     engine_options: Callable[[URL], dict[str, Any]]
-    #: What this database does less well than the others, in words, by guarantee where one is touched.
-    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def traits_of(name: str) -> Traits:

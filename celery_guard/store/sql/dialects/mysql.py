@@ -1,6 +1,9 @@
 """MySQL and MariaDB: no ``UPDATE .. RETURNING``, errors for duplicates, and READ COMMITTED for the store's own sessions.
 
 Under the default, REPEATABLE READ, a search locks the gaps it has looked at, and two claims of different jobs deadlock.
+
+A key that an open transaction is taking is not answered ``Busy`` at once: whoever wants it too waits for that transaction, at
+most for the server's ``innodb_lock_wait_timeout``; in a transaction of its own that error is the caller's.
 """
 
 from __future__ import annotations
@@ -62,8 +65,4 @@ TRAITS = Traits(
     is_duplicate=_is_duplicate,
     is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
-    limits={
-        "KeyBusy": "A key that an open transaction is taking is not answered at once: the second caller waits for that "
-        "transaction, at most for the server's innodb_lock_wait_timeout.",
-    },
 )

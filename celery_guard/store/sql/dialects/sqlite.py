@@ -2,6 +2,10 @@
 
 A write transaction begins as IMMEDIATE: one that reads first and writes later is refused at once when another wrote in
 between, however long it would have waited. The write-ahead log lets readers pass a writer.
+
+While a transaction of the caller's that has written is open, the store's own writes wait, and are unavailable when it stays
+open for long. So a key that an open transaction is taking is not answered ``Busy``: whoever wants it too waits for the writer, or
+gets SQLite's "database is locked" in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -53,10 +57,4 @@ TRAITS = Traits(
     is_duplicate=_is_duplicate,
     is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
-    limits={
-        "writers": "One writer at a time: while a transaction of the caller's that has written is open, the store's own "
-        "writes wait, and fail as unavailable when it stays open for long.",
-        "KeyBusy": "A key that an open transaction is taking is not answered at once: the second caller waits for the writer, "
-        "and gets SQLite's 'database is locked' when that takes too long.",
-    },
 )
