@@ -16,7 +16,10 @@ from uuid import uuid4
 __all__ = ["database", "empty"]
 
 #: Rows that say which database this is and how new its tables are.
-_KEPT = ("guard_store",)
+_KEPT = ("guard_store", "guard_version")
+
+#: What was found at each URL, once there were any.
+_tables_seen: dict[str, list[str]] = {}
 
 
 @contextmanager
@@ -38,12 +41,13 @@ def database(url: str) -> Iterator[str]:
 def empty(url: str) -> None:
     """Delete every row of the guard's tables, but not what says which store this is and how new its tables are."""
     with closing(_connect(url)) as connection:
-        tables = [name for name in _tables(connection, url) if name not in _KEPT and "version" not in name]
+        tables = _tables_seen.get(url) or [name for name in _tables(connection, url) if name not in _KEPT]
+        _tables_seen[url] = tables
+        # Names as the catalog has them, and made of letters only.
+        assert all(name.isidentifier() for name in tables), tables
         _run(connection, "BEGIN")
-        for table in tables:
-            # The name is the catalog's own, and made of letters only.
-            assert table.isidentifier(), table
-            _run(connection, f"DELETE FROM {table}")  # noqa: S608
+        for name in tables:
+            _run(connection, f"DELETE FROM {name}")  # noqa: S608
         _run(connection, "COMMIT")
 
 

@@ -55,9 +55,9 @@ def run(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Run
     """Every kind of a stack, killed at every point, by the children of one worker."""
     stack: str = request.param
     if stack not in _runs:
-        fleet = make_fleet(stack, MODULE, **QUICK_CHORDS)
+        fleet = make_fleet(stack, MODULE, worker_prefetch_multiplier=20, **QUICK_CHORDS)
         deaths = Deaths(fleet)
-        fleet.worker("prefork", 4, **PATIENT, **deaths.environment)
+        fleet.worker("prefork", 8, **PATIENT, **deaths.environment)
         points = recorded(deaths, KINDS[stack])
         for kind in KINDS[stack]:
             for aim in aims(kind, points[kind]):

@@ -80,3 +80,14 @@ def test_every_pool_runs_the_same_journey(make_fleet: Callable[..., Fleet], stac
     fleet.all_quiet()
     assert fleet.counted() == {"add": 2, "fails": 1, "flaky": 2}
     assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("stack", ["embedded", "redis-postgresql"])
+def test_a_chord_completes_though_a_member_is_killed(make_fleet: Callable[..., Fleet], stack: str) -> None:
+    fleet = make_fleet(stack, module="tests.integration.app_all_guarded")
+    app = fleet.app
+    result = app.chord([app.part.s(n) for n in range(3)], app.whole.s()).delay()
+    fleet.worker()
+    assert result.get(timeout=60) == 3
+    fleet.all_quiet()
+    assert fleet.counted() == {"part 0": 1, "part 1": 2, "part 2": 1, "whole [0, 1, 2]": 1}

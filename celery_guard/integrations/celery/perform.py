@@ -49,6 +49,7 @@ from .capture import capture, decode
 from .declared import with_limits_of_call
 from .limits import soft_limit_allowed, soft_limit_deferred
 from .result import decode_result, encode_result
+from .signals import job_dead
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -307,7 +308,7 @@ class _Made:
                 raise Retry(exc=_exception(error), when=next.delay.total_seconds())
             case Dead(fence=fence, error=error):
                 request.guard_tells = fence
-                self._task.on_dead(request.id, error)
+                self._say_dead(error)
                 raise _tellable(error)
             case Withdrawn(fence=fence):
                 self._revoked(fence)
@@ -334,8 +335,16 @@ class _Made:
             error = JobFailed(f"Job {settled.id} ended as {settled.reason or settled.state}.", "", str(settled.reason))
         else:
             error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
-        self._task.on_dead(request.id, error)
+        self._say_dead(error)
         raise error
+
+    def _say_dead(self, error: BaseException) -> None:
+        """The one hook and the one signal for every way to the end. The end is written: nothing that they do changes it."""
+        try:
+            self._task.on_dead(self._request.id, error)
+        except Exception:
+            logger.exception("on_dead of %s failed for job %s", self._task.name, self._request.id)
+        job_dead.send(sender=self._task, job_id=self._request.id, error=error)
 
     def _revoked(self, fence: int) -> NoReturn:
         request = self._request

@@ -10,13 +10,15 @@ import inspect
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
 
 from celery_guard.contract.contract import Effective
-from celery_guard.contract.resolve import resolve
+from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
 from celery_guard.errors import NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
@@ -85,10 +87,19 @@ class Runtime:
         contract = self._contracts.get(task.name)
         if contract is None:
             contract = resolve(task.contract, read_options(task), self.signature_of(task), task.name)
+            if task.name.startswith("celery.") and contract.explicit_retries is None:
+                # chord_unlock asks for ever whether a chord is complete: as long as the parts are kept, that is
+                contract = replace(contract, retry=replace(contract.retry, within=self._result_expires()))
             contract = with_limits_of_app(contract, self.app.conf)
             self._contracts[task.name] = contract
             apply(contract, task)
         return contract
+
+    def _result_expires(self) -> timedelta:
+        kept = self.app.conf.result_expires
+        if isinstance(kept, timedelta):
+            return kept
+        return timedelta(seconds=kept) if kept else UNBOUNDED_WITHIN
 
     def contract_named(self, name: str) -> Effective:
         """What holds for a task by name; the defaults where this process does not know it."""

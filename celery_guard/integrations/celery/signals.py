@@ -1,4 +1,6 @@
-"""The only signals the guard listens to: that Celery was told, and that a process ends. Both are best effort.
+"""Signals: the one that the guard sends, and the few that it listens to.
+
+It listens for two things: that Celery was told, and that a process ends. Both are best effort.
 
 Nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
 """
@@ -8,10 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from celery import current_app, signals
+from celery.utils.dispatch import Signal
 
 from .runtime import ATTRIBUTE, runtime_of
 
-__all__ = ["connect"]
+__all__ = ["connect", "job_dead"]
+
+#: Sent once a job is dead or dropped, beside ``Task.on_dead``: sender is the task. Also after a crash in between, so perhaps twice.
+job_dead = Signal(name="job_dead", providing_args={"job_id", "error"})
 
 
 def connect() -> None:

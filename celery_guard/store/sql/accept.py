@@ -23,16 +23,27 @@ __all__ = ["accept"]
 
 
 def accept(
-    link: Link, jobs: Sequence[NewJob], *, notify: bool, again: bool = False, without_key: bool = False
+    link: Link,
+    jobs: Sequence[NewJob],
+    *,
+    notify: bool,
+    again: bool = False,
+    without_key: bool = False,
+    look_first: bool = False,
 ) -> list[Enqueued]:
-    """Write the rows; answers in the order of ``jobs``. ``again``: a row that is there may be what we wrote before.
+    """Write the rows; answers in the order of ``jobs``.
 
-    ``without_key``: they know their keys and do not hold them, for jobs that are refused.
+    Args:
+        notify: wake relays, where the database can.
+        again: a row that is there may be what an earlier try wrote.
+        without_key: they know their keys and do not hold them, for jobs that are refused.
+        look_first: look who holds a key before it is tried, where trying costs an error that a caller's connection would show.
     """
     order = sorted(range(len(jobs)), key=lambda place: jobs[place].key or "")
     answers: dict[int, Enqueued] = {}
     for place in order:
-        answers[place] = _Acceptance(link, jobs[place], notify, again, without_key).answer()
+        acceptance = _Acceptance(link, jobs[place], notify, again, without_key)
+        answers[place] = acceptance.answer(look_first)
     return [answers[place] for place in range(len(jobs))]
 
 
@@ -58,11 +69,11 @@ class _Acceptance:
         self._again = again
         self._held_key = None if without_key else new.key
 
-    def answer(self) -> Enqueued:
+    def answer(self, look_first: bool) -> Enqueued:
         new = self._new
         values = {**_values(new), "held_key_": self._held_key}
         if not self._link.traits.one_statement:
-            if self._held_key is not None and (found := self._find(values, by_key=True)):
+            if look_first and self._held_key is not None and (found := self._find(values, by_key=True)):
                 return self._meet(found, values)
             return Accepted(new.id) if self._insert_in_steps(values) else self._collided(values)
         id, holder, fingerprint, state, free = self._insert_at_once(values)

@@ -1,0 +1,128 @@
+"""The outbox, from transactions to bodies: OUT-1 (commit races), OUT-5 (rows committed out of order).
+
+OUT-3 and OUT-6, which are about relays, are in ``test_relay.py``; what each database does with a caller's transaction is in the
+conformance suite. Here real relays and workers stand ready while the transaction is still open.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from celery_guard.testing.servers import private_redis
+from celery_guard.testing.services import POSTGRESQL
+from celery_guard.testing.wire import wire
+
+from .fleet import Fleet, eventually
+
+pytestmark = pytest.mark.integration
+
+APP = "tests.integration.app_outbox"
+
+
+@pytest.fixture
+def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
+    return make_fleet("redis-postgresql", APP)
+
+
+@pytest.fixture
+def shop(fleet: Fleet) -> Iterator[Engine]:
+    """The user's own connections, and a table of the user's."""
+    engine: Engine = fleet.app.shop()
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS shop_order (id INTEGER PRIMARY KEY)"))
+        connection.execute(text("DELETE FROM shop_order"))
+    yield engine
+    engine.dispose()
+
+
+def place(session: Session, order: int) -> None:
+    session.execute(text("INSERT INTO shop_order (id) VALUES (:id)"), {"id": order})
+
+
+def all_that_was_due_has_run(fleet: Fleet) -> None:
+    """A job that is enqueued now and has run: whatever was committed before it had its chance."""
+    fleet.settled(fleet.app.note.delay("now").id)
+
+
+def test_out_1_a_job_starts_after_its_transaction_commits_and_finds_its_row(fleet: Fleet, shop: Engine) -> None:
+    look_up = fleet.app.look_up
+    fleet.worker()
+    with Session(shop) as session:
+        place(session, 1)
+        first = look_up.using(session).delay(1)
+        with session.begin_nested() as undone:
+            second = look_up.using(session).delay(2)
+            undone.rollback()
+        with session.begin_nested(), session.begin_nested():
+            third = look_up.using(session).delay(1)
+        with session.begin_nested() as undone:
+            with session.begin_nested():
+                fourth = look_up.using(session).delay(4)
+            undone.rollback()
+        assert first.id
+        all_that_was_due_has_run(fleet)
+        assert fleet.marks() == ["note now"]
+        session.commit()
+    for job in (first, third):
+        assert fleet.settled(job.id).attempts == 1
+    all_that_was_due_has_run(fleet)
+    assert fleet.counted() == {"order 1 found": 2, "note now": 2}
+    assert [fleet.store.job(job.id) for job in (second, fourth)] == [None, None]
+
+
+def test_out_1_a_transaction_that_rolls_back_starts_nothing(fleet: Fleet, shop: Engine) -> None:
+    fleet.worker()
+    with Session(shop) as session, fleet.app.guard.using(session):
+        place(session, 1)
+        guarded, carried = fleet.app.look_up.delay(1), fleet.app.plain.delay("no")
+        all_that_was_due_has_run(fleet)
+        session.rollback()
+    all_that_was_due_has_run(fleet)
+    assert fleet.counted() == {"note now": 2}
+    assert [fleet.store.job(job.id) for job in (guarded, carried)] == [None, None]
+
+
+def test_out_1_outside_a_transaction_a_job_is_committed_at_once(fleet: Fleet, shop: Engine) -> None:
+    """With no transaction at all, and on a connection that commits each statement by itself."""
+    fleet.worker()
+    with shop.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("INSERT INTO shop_order (id) VALUES (1)"))
+        for job in (fleet.app.look_up.using(connection).delay(1), fleet.app.look_up.delay(1)):
+            assert fleet.settled(job.id).state.value == "succeeded"
+    assert fleet.marks() == ["order 1 found"] * 2
+
+
+class Deaf:
+    """A broker that takes connections and never answers; it counts them."""
+
+    def __init__(self) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._door.settimeout(0)
+        self.port = self._door.getsockname()[1]
+
+    def connections(self) -> int:
+        count = 0
+        while True:
+            try:
+                self._door.accept()
+            except BlockingIOError:
+                return count
+            count += 1
+
+    def close(self) -> None:
+        self._door.close()
+
+
+def test_out_1_with_the_broker_out_enqueue_is_one_round_trip_and_nothing_is_lost(
+    make_fleet: Callable[..., Fleet], postgresql_url: str
+) -> None:
+    """The broker, and the result backend with it, take connections and never answer: whoever asked them would hang."""
+    with private_redis() as broker:
+        deaf = Deaf(broker.port)
+'''
