@@ -7,20 +7,18 @@ The delay before retry ``n`` (0 is the first) is full jitter under a cap: unifor
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any, Union
 
+from .backoff import Backoff
 from .measure import refuse, seconds, span, whole
 
 __all__ = ["Failures", "Retry"]
 
 #: Exception classes, or their dotted names where importing them would cost something (``"requests.Timeout"``).
 Failures = tuple[Union[type[BaseException], str], ...]
-
-_AT_ONCE = timedelta(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,19 +85,7 @@ class Retry:
 
     def delay(self, n: int, floor: timedelta | None, draw: Random) -> timedelta:
         """How long to wait before retry ``n``, from 0; never longer than the cap, never shorter than ``floor`` under it."""
-        cap = timedelta(seconds=self.cap)
-        least = _AT_ONCE if floor is None else min(max(floor, _AT_ONCE), cap)
-        upper = self._upper(n)
-        jittered = timedelta(seconds=draw.random() * upper if self.jitter else upper)
-        if not self.jitter:
-            return max(least, min(jittered, cap))
-        return min(least + jittered, cap)
-
-    def _upper(self, n: int) -> float:
-        try:
-            return min(self.cap, math.ldexp(self.base, max(n, 0)))
-        except OverflowError:
-            return self.cap
+        return Backoff(self.base, self.cap, self.jitter).delay(n, draw, floor)
 
 
 def _failures(name: str, value: Any) -> Failures:

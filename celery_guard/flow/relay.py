@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from celery_guard.contract.retry import Retry
+from celery_guard.contract.backoff import Backoff
 from celery_guard.errors import StoreError
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing
@@ -48,8 +48,8 @@ SLOTS = 2
 #: How soon an idle relay looks again at first; doubled up to the setting ``poll``.
 _IDLE_FROM = timedelta(milliseconds=20)
 
-_REFUSED = Retry(max_attempts=None, within=timedelta(days=3650), base=1, cap=300)
-_OUTAGE = Retry(max_attempts=None, within=timedelta(days=3650), base=0.5, cap=30)
+_REFUSED = Backoff(base=1, cap=300)
+_OUTAGE = Backoff(base=0.5, cap=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Relay:
             stop.wait(self._settings.poll.total_seconds())
             return
         if self._outages:
-            stop.wait(_OUTAGE.delay(self._outages, None, self._draw).total_seconds())
+            stop.wait(_OUTAGE.delay(self._outages, self._draw).total_seconds())
         elif taken < self._settings.relay_batch:
             self._idle = _IDLE_FROM if taken else min(self._idle * 2, self._settings.poll)
             self._pause(stop)
@@ -207,7 +207,7 @@ class Relay:
             logger.error("job %s (%s) cannot be published and is dead now: %s", row.id, row.task, error)
             self._end(token, row, Reason.UNPUBLISHABLE, error)
         else:
-            delay = _REFUSED.delay(row.refusals, timedelta(seconds=1), self._draw)
+            delay = _REFUSED.delay(row.refusals, self._draw, timedelta(seconds=1))
             logger.warning("job %s (%s) was refused, next try in %s: %s", row.id, row.task, delay, error)
             self._store.postpone(token, [(row.id, delay)], refused=True)
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
-from celery_guard.contract.retry import Retry
 from celery_guard.job.decide import Next, after_crash
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Attempt, StoredFailure
@@ -57,12 +57,7 @@ class Sweep:
         self._name = name
         self._draw = random.Random()
         self._next = 0.0
-        self._crash_backoff = Retry(
-            max_attempts=None,
-            within=timedelta(days=3650),
-            base=settings.crash_base.total_seconds(),
-            cap=settings.crash_cap.total_seconds(),
-        )
+        self._crash_backoff = Backoff(settings.crash_base.total_seconds(), settings.crash_cap.total_seconds())
 
     def maybe(self) -> None:
         """Sweep, if the last time is long enough ago. Raises ``StoreError``."""

@@ -22,9 +22,9 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
+from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.classify import Classified, FailureClass, classify, retryable
 from celery_guard.contract.contract import Effective
-from celery_guard.contract.retry import Retry
 
 from .row import Attempt
 from .state import Reason, State
@@ -93,7 +93,7 @@ def after_limit(granted: Granted, contract: Effective, elapsed: timedelta, draw:
     return _over_limit(attempts_made(granted), granted.retries, granted.age + elapsed, remaining, contract, draw)
 
 
-def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff: Retry, draw: random.Random) -> Next:
+def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff: Backoff, draw: random.Random) -> Next:
     """The lease of ``attempt``, ``lease`` long, lapsed: its process died, hung, was cut off, or was killed at its limit.
 
     It was killed at its limit if it renewed its lease right before that (``Timing.last_renewal``). How long ago it started says
@@ -108,7 +108,7 @@ def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff
     found = Classified(FailureClass.UNKNOWN, None)
     if attempt.crashes + 1 >= contract.retry.max_crashes:
         return _ended(contract, Reason.CRASHED, found)
-    return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, None, draw), Reason.LOST, found)
+    return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, draw), Reason.LOST, found)
 
 
 def _over_limit(

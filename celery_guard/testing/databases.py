@@ -18,8 +18,32 @@ __all__ = ["database", "empty"]
 #: Rows that say which database this is and how new its tables are.
 _KEPT = ("guard_store", "guard_version")
 
-#: What was found at each URL, once there were any.
-_tables_seen: dict[str, list[str]] = {}
+
+class _Emptying:
+    """What is remembered of a database that is emptied hundreds of times: a connection, and its tables once it has any."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = _connect(url)
+        self._listing = _LISTINGS[_kind(url)]
+        self._tables: list[str] = []
+
+    def empty(self) -> None:
+        if not self._tables:
+            found = sorted(name for (name,) in _run(self._connection, self._listing))
+            self._tables = [name for name in found if name.startswith("guard_") and name not in _KEPT]
+            # Names as the catalog has them, and made of letters only.
+            assert all(name.isidentifier() for name in self._tables), self._tables
+        _run(self._connection, "BEGIN")
+        for name in self._tables:
+            _run(self._connection, f"DELETE FROM {name}")  # noqa: S608
+        _run(self._connection, "COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+#: For the databases that were made here, which are closed here too.
+_made: dict[str, _Emptying | None] = {}
 
 
 @contextmanager
@@ -28,56 +52,61 @@ def database(url: str) -> Iterator[str]:
     name = f"guard_test_{uuid4().hex[:12]}"
     with closing(_connect(url)) as connection:
         _run(connection, f"CREATE DATABASE {name}")
+    made = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+    _made[made] = None
     try:
-        yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+        yield made
     finally:
-        force = " WITH (FORCE)" if url.startswith("postgres") else ""
+        if (kept := _made.pop(made)) is not None:
+            kept.close()
+        force = " WITH (FORCE)" if _kind(url) == "postgresql" else ""
         with closing(_connect(url)) as connection:
-            if url.startswith(("mysql", "mariadb")):
+            if _kind(url) == "mysql":
                 _run(connection, "SET lock_wait_timeout = 10")
             _run(connection, f"DROP DATABASE IF EXISTS {name}{force}")
 
 
 def empty(url: str) -> None:
     """Delete every row of the guard's tables, but not what says which store this is and how new its tables are."""
-    with closing(_connect(url)) as connection:
-        tables = _tables_seen.get(url) or [name for name in _tables(connection, url) if name not in _KEPT]
-        _tables_seen[url] = tables
-        # Names as the catalog has them, and made of letters only.
-        assert all(name.isidentifier() for name in tables), tables
-        _run(connection, "BEGIN")
-        for name in tables:
-            _run(connection, f"DELETE FROM {name}")  # noqa: S608
-        _run(connection, "COMMIT")
+    if url not in _made:
+        with closing(_Emptying(url)) as once:
+            once.empty()
+        return
+    kept = _made[url] or _Emptying(url)
+    _made[url] = kept
+    kept.empty()
+
+
+def _kind(url: str) -> str:
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    return {"postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
+
+
+_OF_THIS_DATABASE = "SELECT table_name FROM information_schema.tables WHERE table_schema = "
+
+_LISTINGS = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+    "postgresql": f"{_OF_THIS_DATABASE} current_schema()",
+    "mysql": f"{_OF_THIS_DATABASE} DATABASE()",
+}
 
 
 def _connect(url: str) -> Any:
     """A connection of the plain driver, each statement of which is committed by itself."""
     parts = urlsplit(url)
     path = parts.path[1:]
-    if parts.scheme.startswith("sqlite"):
+    if _kind(url) == "sqlite":
         return sqlite3.connect(Path(path), isolation_level=None, timeout=3)
     given: dict[str, Any] = {"host": parts.hostname, "user": parts.username, "password": unquote(parts.password or "")}
     if parts.port is not None:
         given["port"] = parts.port
-    if parts.scheme.startswith("postgres"):
+    if _kind(url) == "postgresql":
         import psycopg
 
         return psycopg.connect(dbname=path, autocommit=True, **given)
     import pymysql
 
     return pymysql.connect(database=path, autocommit=True, **given)
-
-
-def _tables(connection: Any, url: str) -> list[str]:
-    """The guard's tables, as the database's catalog lists them."""
-    if url.startswith("sqlite"):
-        listing = "SELECT name FROM sqlite_master WHERE type = 'table'"
-    elif url.startswith("postgres"):
-        listing = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
-    else:
-        listing = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
-    return sorted(name for (name,) in _run(connection, listing) if name.startswith("guard_"))
 
 
 def _run(connection: Any, sql: str) -> list[Any]:

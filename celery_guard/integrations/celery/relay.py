@@ -19,7 +19,7 @@ from typing import Any
 
 from celery import Task, bootsteps
 
-from celery_guard.contract.retry import Retry
+from celery_guard.contract.backoff import Backoff
 from celery_guard.flow.relay import Relay
 from celery_guard.flow.sweep import Sweep
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("celery_guard.relay")
 
 RELAY_TASK = "celery_guard.relay"
 
-_RESTART = Retry(max_attempts=None, within=timedelta(days=3650), base=0.5, cap=30)
+_RESTART = Backoff(base=0.5, cap=30)
 
 
 def make_relay(runtime: Runtime) -> Relay:
@@ -111,7 +111,7 @@ class _Beside(threading.Thread):
             self._process.join()
             if self._stopped.is_set():
                 return
-            pause = _RESTART.delay(deaths, timedelta(seconds=0.5), random.Random())
+            pause = _RESTART.delay(deaths, random.Random(), timedelta(seconds=0.5))
             logger.error("the relay died (exit code %s); starting it again in %s", self._process.exitcode, pause)
             deaths += 1
             if not self._stopped.wait(pause.total_seconds()):
