@@ -97,6 +97,11 @@ class RunningJob:
         return self._granted.deadline
 
     @property
+    def created_instant(self) -> Instant | None:
+        """When the job was accepted, as the store wrote it."""
+        return self._granted.created
+
+    @property
     def correlation_id(self) -> str | None:
         """The id that ties together all jobs that one request started."""
         return self._granted.correlation_id

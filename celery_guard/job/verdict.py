@@ -91,6 +91,8 @@ class Granted:
     #: The job that holds this one's key: settle with its outcome, without the body.
     holder: str | None
     root_id: str | None = None
+    #: When the job was accepted, by the store's clock.
+    created: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)

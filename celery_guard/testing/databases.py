@@ -24,6 +24,8 @@ class _Emptying:
 
     def __init__(self, url: str) -> None:
         self._connection = _connect(url)
+        if impatient := _IMPATIENT.get(_kind(url)):
+            _run(self._connection, impatient)
         self._listing = _LISTINGS[_kind(url)]
         self._tables: list[str] = []
 
@@ -34,8 +36,12 @@ class _Emptying:
             # Names as the catalog has them, and made of letters only.
             assert all(name.isidentifier() for name in self._tables), self._tables
         _run(self._connection, "BEGIN")
-        for name in self._tables:
-            _run(self._connection, f"DELETE FROM {name}")  # noqa: S608
+        try:
+            for name in self._tables:
+                _run(self._connection, f"DELETE FROM {name}")  # noqa: S608
+        except BaseException:
+            _run(self._connection, "ROLLBACK")
+            raise
         _run(self._connection, "COMMIT")
 
     def close(self) -> None:
@@ -89,6 +95,9 @@ _LISTINGS = {
     "postgresql": f"{_OF_THIS_DATABASE} current_schema()",
     "mysql": f"{_OF_THIS_DATABASE} DATABASE()",
 }
+
+#: A test that left a transaction open is found out soon.
+_IMPATIENT = {"postgresql": "SET lock_timeout = '5s'", "mysql": "SET innodb_lock_wait_timeout = 5"}
 
 
 def _connect(url: str) -> Any:

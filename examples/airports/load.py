@@ -3,8 +3,10 @@
 import sys
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from . import models
-from .models import Base, Batch, Session
+from .models import Base, Batch
 from .rows import read_rows
 from .tasks import guard, import_airport
 
@@ -16,7 +18,7 @@ def make_tables() -> None:
     guard.store.upgrade()
 
 
-def load(session, file: Path) -> Batch:
+def load(session: Session, file: Path) -> Batch:
     """Add the batch and its jobs to the transaction. Nothing is sent before it commits, and nothing ever if it does not."""
     rows = read_rows(file)
     batch = Batch(file=file.name, rows=len(rows))
@@ -28,7 +30,7 @@ def load(session, file: Path) -> Batch:
 
 def main() -> None:
     make_tables()
-    with Session.begin() as session:
+    with models.new_session.begin() as session:
         batch = load(session, Path(sys.argv[1]))
         print(f"batch {batch.id}: {batch.rows} rows of {batch.file}")
 

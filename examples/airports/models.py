@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine, ForeignKey, create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
@@ -12,11 +13,11 @@ DATABASE = f"sqlite:///{FOLDER / 'airports.db'}"
 BROKER = f"files://localhost{FOLDER / 'broker'}"
 
 engine = create_engine(DATABASE, connect_args={"timeout": 30})
-Session = sessionmaker(engine)
+new_session = sessionmaker(engine)
 
 
 @event.listens_for(Engine, "connect")
-def _be_quick(connection, _record) -> None:
+def _be_quick(connection: Any, _record: object) -> None:
     """SQLite need not wait for the disk here: what it has committed outlives a killed process, though not a power cut."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 from celery import Celery
+
 from celery_guard.integrations.celery import files
 
 from . import models, rows
-from .models import BROKER, Base, Batch, Session
+from .models import BROKER, Base, Batch, new_session
 
 files.register()  # the embedded broker, which is not Celery's
 app = Celery("airports-plain", broker=BROKER)
@@ -22,7 +23,7 @@ app.conf.task_acks_late = app.conf.task_reject_on_worker_lost = bool(os.environ.
     autoretry_for=(ConnectionError,), max_retries=4, retry_backoff=1, retry_backoff_max=2,
 )  # fmt: skip
 def import_airport(batch_id: int, row: dict[str, str]) -> None:
-    with Session.begin() as session:
+    with new_session.begin() as session:
         session.add(rows.read_airport(batch_id, row))
 
 
@@ -31,7 +32,7 @@ def main() -> None:
     Base.metadata.create_all(models.engine)
     file = Path(sys.argv[1])
     found = rows.read_rows(file)
-    with Session.begin() as session:
+    with new_session.begin() as session:
         batch = Batch(file=file.name, rows=len(found))
         session.add(batch)
         session.flush()

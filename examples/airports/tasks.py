@@ -1,6 +1,7 @@
 """The app, and its one task: import a row of a file."""
 
 from celery import Celery
+
 from celery_guard import Contract, Guard, GuardedTask, Retry
 
 from . import rows
@@ -20,6 +21,6 @@ guard = Guard(app, store=DATABASE)
         retry=Retry(max_attempts=5, base=0.2, cap=2, max_crashes=10, never=(rows.InvalidRow,)),
     ),
 )
-def import_airport(self, batch_id: int, row: dict[str, str]) -> None:
+def import_airport(self: GuardedTask, batch_id: int, row: dict[str, str]) -> None:
     # What is written here commits together with the job's end: both, or neither.
     self.job.transaction().add(rows.read_airport(batch_id, row))

@@ -12,10 +12,11 @@ import time
 from typing import Any
 
 from celery import Task
+from sqlalchemy import text
 
 from celery_guard import Contract, GuardedTask, Retry, Timing
 
-from .app import EFFECTS, FLAGS, add, app, chain, charge, flag, guard, mark, note, plain, task, wait_for
+from .app import EFFECTS, FLAGS, add, app, await_flag, chain, charge, flag, guard, mark, note, plain, task, wait_for
 
 __all__ = ["EFFECTS", "FLAGS", "Task", "add", "app", "chain", "charge", "flag", "guard", "note", "plain", "wait_for"]
 
@@ -99,3 +100,72 @@ hangs_in_native_code = task(
 @task(acks_late=True)
 def late_and_unguarded() -> None:
     """Only here for the check at boot to find."""
+
+
+# -- leases -------------------------------------------------------------------------------------------------------------
+
+#: How wrong this node's clock is (seconds).
+SKEW = float(os.environ.get("APP_SKEW", "0"))
+if SKEW:
+    _real = time.time
+    time.time = lambda: _real() + SKEW
+
+
+class Hooked(GuardedTask):
+    abstract = True
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        if kwargs.get("how") == "hook":
+            raise ValueError("the hook is broken")
+
+
+@task(
+    base=Hooked, bind=True,
+    contract=Contract(key="n", match=("n",), retry=Retry(max_crashes=1), timing=Timing(lease=1, attempt=86400)),
+)  # fmt: skip
+def unique(self: Any, n: int, how: str = "well") -> str:
+    """One at a time for each ``n``, a day at the most; ends in the way that is asked for."""
+    mark(f"unique {how}", self)
+    if how == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "waits":
+        wait_until_told(self, f"unique-{n}")
+    return how
+
+
+@task(base=GuardedTask, bind=True, contract=Contract(key="n", match=("n",), timing=Timing(lease=3600)))
+def unique_for_long(self: Any, n: int, how: str = "well") -> str:
+    """The same with a lease that no test waits for."""
+    mark(f"unique {how}", self)
+    if how == "hangs":
+        time.sleep(60)
+    return how
+
+
+def wait_until_told(self: Any, name: str) -> None:
+    for _ in range(3000):
+        if (FLAGS / name).exists():
+            return
+        self.job.check()
+        time.sleep(0.02)
+
+
+@task(base=GuardedTask, bind=True)
+def writes(self: Any) -> int:
+    """Waits for its flag without a look at its lease, then writes through the guard, and tells what it thinks of its lease."""
+    mark("writes", self)
+    fence = self.job.fence
+    await_flag(f"write-{fence}")
+    mark(f"owned: {self.job.owned()}", self)
+    self.job.transaction().execute(text("INSERT INTO effects (fence) VALUES (:fence)"), {"fence": fence})
+    return int(fence)
+
+
+@task(base=GuardedTask, bind=True)
+def holds(self: Any, name: str) -> str:
+    """Reminds somebody, so that its node is a publisher too, then holds its lease until the test raises a flag."""
+    mark("holds", self)
+    if self.job.attempt == 1:
+        remind.delay(1)
+    await_flag(name)
+    return name

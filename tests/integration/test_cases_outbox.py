@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import Engine, text
@@ -18,7 +18,7 @@ from celery_guard.testing.servers import private_redis
 from celery_guard.testing.services import POSTGRESQL
 from celery_guard.testing.wire import wire
 
-from .fleet import Fleet, eventually
+from .fleet import Fleet
 
 pytestmark = pytest.mark.integration
 
@@ -78,9 +78,10 @@ def test_out_1_a_job_starts_after_its_transaction_commits_and_finds_its_row(flee
 
 def test_out_1_a_transaction_that_rolls_back_starts_nothing(fleet: Fleet, shop: Engine) -> None:
     fleet.worker()
-    with Session(shop) as session, fleet.app.guard.using(session):
+    with Session(shop) as session:
         place(session, 1)
-        guarded, carried = fleet.app.look_up.delay(1), fleet.app.plain.delay("no")
+        with fleet.app.guard.using(session):
+            guarded, carried = fleet.app.look_up.delay(1), fleet.app.plain.delay("no")
         all_that_was_due_has_run(fleet)
         session.rollback()
     all_that_was_due_has_run(fleet)
@@ -101,28 +102,57 @@ def test_out_1_outside_a_transaction_a_job_is_committed_at_once(fleet: Fleet, sh
 class Deaf:
     """A broker that takes connections and never answers; it counts them."""
 
-    def __init__(self) -> None:
-        self._door = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port: int) -> None:
+        self._door = socket.create_server(("127.0.0.1", port))
         self._door.settimeout(0)
-        self.port = self._door.getsockname()[1]
 
-    def connections(self) -> int:
+    def close(self) -> int:
+        """How many connections there were; they are closed too."""
         count = 0
-        while True:
-            try:
-                self._door.accept()
-            except BlockingIOError:
-                return count
-            count += 1
-
-    def close(self) -> None:
-        self._door.close()
+        with self._door, suppress(BlockingIOError):
+            while True:
+                self._door.accept()[0].close()
+                count += 1
+        return count
 
 
 def test_out_1_with_the_broker_out_enqueue_is_one_round_trip_and_nothing_is_lost(
     make_fleet: Callable[..., Fleet], postgresql_url: str
 ) -> None:
-    """The broker, and the result backend with it, take connections and never answer: whoever asked them would hang."""
-    with private_redis() as broker:
+    """Broker and result backend take connections and never answer: whoever asked them anything would hang."""
+    with private_redis() as broker, wire(postgresql_url, POSTGRESQL.port) as counted:
         deaf = Deaf(broker.port)
-'''
+        fleet = make_fleet("redis-postgresql", APP, own_broker=broker.url, own_store=counted.url)
+        fleet.environment["APP_BACKEND"] = broker.url
+        results = [fleet.app.add.delay(0, 0)]
+        for number in range(1, 20):
+            before = counted.round_trips
+            results.append(fleet.app.add.delay(number, number))
+            assert counted.round_trips == before + 1
+        assert deaf.close() == 0
+        relay = fleet.relay()
+        relay.says("20 jobs wait in the store")
+        broker.start()
+        fleet.worker()
+        assert [result.get(timeout=30) for result in results] == [2 * number for number in range(20)]
+        assert fleet.counted() == {"add": 20}
+
+
+def test_out_5_a_row_that_commits_after_younger_ones_have_left_is_published(fleet: Fleet, shop: Engine) -> None:
+    """A long transaction with an earlier row, and one whose clock was behind: a relay that remembered how far it was would pass them over."""
+    fleet.worker()
+    with Session(shop) as early, Session(shop) as behind:
+        first = fleet.app.note.using(early).delay("first")
+        second = fleet.app.note.using(behind).delay("behind")
+        behind.execute(
+            text("UPDATE guard_job SET due = due - 86400000000, created = created - 86400000000 WHERE id = :id"),
+            {"id": second.id},
+        )
+        younger = fleet.app.note.delay("younger")
+        fleet.settled(younger.id)
+        assert fleet.marks() == ["note younger"]
+        early.commit()
+        behind.commit()
+    for job in (first, second):
+        fleet.settled(job.id)
+    assert fleet.counted() == {"note first": 1, "note behind": 1, "note younger": 1}

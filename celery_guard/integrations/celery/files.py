@@ -25,6 +25,7 @@ import os
 import time
 import uuid
 from collections import deque
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from queue import Empty
@@ -149,10 +150,8 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
             if pid not in alive:
                 alive[pid] = _is_alive(int(pid))
             if not alive[pid]:
-                try:
+                with suppress(FileNotFoundError):  # somebody else has seen it too
                     os.rename(entry.path, self.folder / "queue" / name)
-                except FileNotFoundError:
-                    continue  # somebody else has seen it too
 
     def _queue_bind(self, exchange: str, *meta: Any) -> None:
         """Two workers that start together would make the exchange's file at the same time, and one read the other's empty one."""
@@ -160,10 +159,8 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         if not path.exists():
             made = self.folder / "new" / f"{uuid.uuid4().hex}.exchange"
             made.write_text("[]")
-            try:
+            with suppress(FileExistsError):  # somebody else was faster
                 os.link(made, path)
-            except FileExistsError:
-                pass  # somebody else was faster
             made.unlink()
         super()._queue_bind(exchange, *meta)
 

@@ -116,6 +116,8 @@ class _Made:
     def outcome(self, job: RunningJob) -> Outcome:
         """Run the body, and say in the guard's words how it came back."""
         attempt = Attempt(self._request, job)
+        if self._envelope is not None:
+            self._runtime.skew.compare(str(self._request.origin), self._envelope.created, job.created_instant)
         token = current_attempt.set(attempt)
         try:
             if self._envelope is not None and self._envelope.generation != job.generation:

@@ -39,6 +39,12 @@ logger = logging.getLogger("celery_guard.relay")
 #: How long a batch may wait for the broker's confirms before it counts as not sent (seconds).
 _CONFIRM_WITHIN = 30.0
 
+#: How long the broker may say nothing before it counts as away (seconds), where the app's own transport options do not say.
+_SILENCE: dict[str, dict[str, float]] = {
+    "redis": {"socket_timeout": 30.0, "socket_connect_timeout": 5.0},
+    "amqp": {"read_timeout": 30.0, "write_timeout": 30.0},
+}
+
 #: RabbitMQ closes the connection over such a message (headers larger than a frame), and is there for the next one.
 _MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
 
@@ -107,6 +113,8 @@ class BrokerPublisher:
             self._pid = os.getpid()
         if self._connection is None:
             self._connection = self._app.connection_for_write()
+            silence = _SILENCE.get(self._connection.transport.driver_type, {})
+            self._connection.transport_options = {**silence, **(self._connection.transport_options or {})}
             # the relay itself waits and tries again, and must be able to stop meanwhile
             self._connection.ensure_connection(
                 max_retries=1, interval_start=0, timeout=5, reraise_as_library_errors=False

@@ -14,6 +14,8 @@ import random
 import signal
 import socket
 import threading
+import time
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +35,8 @@ logger = logging.getLogger("celery_guard.relay")
 RELAY_TASK = "celery_guard.relay"
 
 _RESTART = Backoff(base=0.5, cap=30)
+#: One that lived for so long (seconds) was well: the next death is the first again.
+_HEALTHY = 60.0
 
 
 def make_relay(runtime: Runtime) -> Relay:
@@ -48,8 +52,7 @@ def make_relay(runtime: Runtime) -> Relay:
 def run_in_foreground(runtime: Runtime) -> None:
     """Relay until SIGTERM or SIGINT, then finish the batch at hand."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_at((signal.SIGTERM, signal.SIGINT), stop)
     make_relay(runtime).run(stop)
 
 
@@ -98,50 +101,80 @@ class _Beside(threading.Thread):
         self._runtime = runtime
         self._forks = forks
         self._stopped = threading.Event()
+        self._starting = threading.Lock()
         self._process: Any = None
         if forks:
             self._fork()
 
     def run(self) -> None:
-        if not self._forks:
-            make_relay(self._runtime).run(self._stopped)
-            return
         deaths = 0
         while not self._stopped.is_set():
-            self._process.join()
+            began = time.monotonic()
+            how = self._live()
             if self._stopped.is_set():
                 return
+            deaths = 0 if time.monotonic() - began > _HEALTHY else deaths
             pause = _RESTART.delay(deaths, random.Random(), timedelta(seconds=0.5))
-            logger.error("the relay died (exit code %s); starting it again in %s", self._process.exitcode, pause)
+            logger.error("the relay died (%s); starting it again in %s", how, pause)
             deaths += 1
-            if not self._stopped.wait(pause.total_seconds()):
+            if not self._stopped.wait(pause.total_seconds()) and self._forks:
                 self._fork()
+
+    def _live(self) -> str:
+        """One relay's life; how it ended."""
+        if self._forks:
+            self._process.join()
+            return f"exit code {self._process.exitcode}"
+        try:
+            make_relay(self._runtime).run(self._stopped)
+        except Exception as error:
+            logger.debug("the relay's thread", exc_info=True)
+            return repr(error)
+        return "by itself"
 
     def stop(self) -> None:
         """Let the relay finish its batch; kill it if that takes longer than ``drain``."""
-        self._stopped.set()
+        with self._starting:
+            self._stopped.set()
         within = self._runtime.settings.drain.total_seconds()
         if self._process is None:
             self.join(within)
             return
-        self._process.terminate()
-        self._process.join(within)
+        until = time.monotonic() + within
+        while self._process.is_alive() and time.monotonic() < until:
+            # again and again: one that was only just forked does not hear it yet
+            self._process.terminate()
+            self._process.join(min(1.0, within))
         if self._process.is_alive():
             logger.error("the relay did not end within %s s; what it had taken is published by another", within)
             self._process.kill()
 
     def _fork(self) -> None:
         context = multiprocessing.get_context("fork")
-        self._process = context.Process(target=_in_child, args=(self._runtime, os.getpid()), name="celery-guard-relay")
-        self._process.start()
+        with self._starting:
+            if self._stopped.is_set():
+                return
+            self._process = context.Process(
+                target=_in_child, args=(self._runtime, os.getpid()), name="celery-guard-relay"
+            )
+            self._process.start()
+
+
+def _stop_at(numbers: Iterable[int], stop: threading.Event) -> None:
+    """Have signals set ``stop``: from a thread, since a handler may have interrupted the very wait that holds its lock."""
+
+    def handler(*_: object) -> None:
+        threading.Thread(target=stop.set, name="celery-guard-stop", daemon=True).start()
+
+    for number in numbers:
+        signal.signal(number, handler)
 
 
 def _in_child(runtime: Runtime, parent: int) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGQUIT):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_at((signal.SIGTERM, signal.SIGQUIT), stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def watch() -> None:

@@ -22,6 +22,7 @@ from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
 from celery_guard.errors import NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
+from celery_guard.flow.skew import Skew
 from celery_guard.settings import Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
@@ -67,6 +68,11 @@ class Runtime:
     def keeper(self) -> LeaseKeeper:
         """The leases of this process."""
         return LeaseKeeper(self.store)
+
+    @cached_property
+    def skew(self) -> Skew:
+        """What this process has seen of publishers' clocks."""
+        return Skew()
 
     @cached_property
     def runner(self) -> Runner:

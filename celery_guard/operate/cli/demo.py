@@ -30,7 +30,9 @@ _FEWEST, _MOST = 20, 3376
 @click.option(
     "--kills", type=click.IntRange(0, 50), default=10, show_default=True, help="SIGKILLs while the import runs."
 )
-@click.option("--workers", type=click.IntRange(1, 16), default=2, show_default=True, help="Nodes, of two processes each.")
+@click.option(
+    "--workers", type=click.IntRange(1, 16), default=2, show_default=True, help="Nodes, of two processes each."
+)
 @click.option("--no-plain", is_flag=True, help="Leave out plain Celery.")
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
@@ -42,7 +44,14 @@ _FEWEST, _MOST = 20, 3376
 @json_option
 @click.pass_context
 def demo(
-    ctx: click.Context, rows: int, seed: int | None, kills: int, workers: int, no_plain: bool, keep: Path | None, timeout: int
+    ctx: click.Context,
+    rows: int,
+    seed: int | None,
+    kills: int,
+    workers: int,
+    no_plain: bool,
+    keep: Path | None,
+    timeout: int,
 ) -> None:
     """Import a real file while everything around the import fails, with celery-guard and with plain Celery.
 
@@ -101,7 +110,9 @@ def _judge(terminal: Terminal, tallies: list[Tally]) -> None:
         for problem in guarded.problems:
             terminal.say(f"  {problem}")
     else:
-        terminal.say("celery-guard: every row that can be imported is there exactly once, and every other is a dead letter.")
+        terminal.say(
+            "celery-guard: every row that can be imported is there exactly once, and every other is a dead letter."
+        )
     for tally in plain:
         terminal.say(f"{tally.title}: {_words(tally)}")
 

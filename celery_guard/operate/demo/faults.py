@@ -44,7 +44,7 @@ def note(what: str, line: str) -> None:
 
 
 def _make_rows_fail() -> None:
-    rows = import_module("airports.rows")
+    rows: Any = import_module("airports.rows")
     read_airport = rows.read_airport
 
     def fail_at_first(batch_id: int, row: dict[str, str]) -> Any:
@@ -69,16 +69,16 @@ def _fails_once_more(iata: str) -> bool:
 def _deliver_twice() -> None:
     put = Channel._put
 
-    def put_twice(channel: Channel, queue: str, message: Any, **options: Any) -> None:
-        put(channel, queue, message, **options)
+    def put_twice(self: Channel, queue: str, message: Any, **options: Any) -> None:
+        put(self, queue, message, **options)
         iata = _iata_of(message)
         if iata in _twice:
             # each delivery has a tag of its own, as on any broker
             properties = {**message["properties"], "delivery_tag": uuid4().hex}
-            put(channel, queue, {**message, "properties": properties}, **options)
+            put(self, queue, {**message, "properties": properties}, **options)
             note("twice", iata)
 
-    Channel._put = put_twice
+    Channel._put = put_twice  # type: ignore[method-assign]
 
 
 def _iata_of(message: Any) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -58,18 +59,14 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL for the whole node. Its main process leads the session that all of it is in."""
-        try:
+        with suppress(ProcessLookupError):  # all of it has ended
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # all of it has ended
         self._process.wait()
 
     def wait(self, seconds: float) -> None:
         """Wait for the end; kill what is left of the node by then."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
 
 

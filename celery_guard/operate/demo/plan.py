@@ -57,7 +57,11 @@ class Plan:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()
             writer.writerows(self.rows)
-        faults = {"flaky": sorted(self.flaky), "twice": sorted(self.twice), "kills": [asdict(kill) for kill in self.kills]}
+        faults = {
+            "flaky": sorted(self.flaky),
+            "twice": sorted(self.twice),
+            "kills": [asdict(kill) for kill in self.kills],
+        }
         (folder / "faults.json").write_text(json.dumps({"seed": self.seed, **faults}, indent=1))
 
 

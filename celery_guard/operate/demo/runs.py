@@ -56,7 +56,9 @@ class Clock:
         """Seconds. Raises ``TimeoutError`` when there are none."""
         left = self.until - time.monotonic()
         if left <= 0:
-            raise TimeoutError("The demo took longer than its --timeout. On a slow machine give more time, or fewer --rows.")
+            raise TimeoutError(
+                "The demo took longer than its --timeout. On a slow machine give more time, or fewer --rows."
+            )
         return left
 
 

@@ -60,7 +60,10 @@ class Progress:
             self._terminal.note(f"{self._title}: {text}")
 
 
-_ROWS: tuple[tuple[str, Callable[[Tally], int | None]], ...] = (
+#: A line of the table: its label, and its number in a column; None where there is no such thing.
+_Row = tuple[str, Callable[[Tally], "int | None"]]
+
+_ROWS: tuple[_Row, ...] = (
     ("rows in the file", lambda tally: tally.rows),
     ("  that can be imported", lambda tally: tally.importable),
     ("  that never can", lambda tally: tally.rows - tally.importable),
@@ -81,12 +84,18 @@ _ROWS: tuple[tuple[str, Callable[[Tally], int | None]], ...] = (
 def table(terminal: Terminal, tallies: Sequence[Tally]) -> None:
     """Print one column for each import."""
     terminal.say()
-    columns = [Column[Any]("", lambda row: row[0], whole=True)]
-    for place, tally in enumerate(tallies):
-        columns.append(Column(tally.title, lambda row, place=place: _cell(row[1](tallies[place]))))  # type: ignore[misc]
+    columns = [Column("", _label, whole=True), *(Column(tally.title, _cell_of(tally)) for tally in tallies)]
     terminal.listing(_ROWS, columns, "")
     terminal.say()
 
 
-def _cell(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _label(row: _Row) -> str:
+    return row[0]
+
+
+def _cell_of(tally: Tally) -> Callable[[_Row], str]:
+    def cell(row: _Row) -> str:
+        value = row[1](tally)
+        return "-" if value is None else f"{value:,}"
+
+    return cell

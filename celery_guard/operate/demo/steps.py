@@ -25,7 +25,7 @@ def roll_back() -> None:
     """Load the file in a transaction, and roll it back."""
     loading, models = import_module("airports.load"), import_module("airports.models")
     loading.make_tables()
-    with models.Session() as session:
+    with models.new_session() as session:
         loading.load(session, Path(sys.argv[1]))
         session.rollback()
 
@@ -33,7 +33,7 @@ def roll_back() -> None:
 def count() -> None:
     """Print what is in the database: the batches, and the batch and ``iata`` of each airport."""
     models = import_module("airports.models")
-    with models.Session() as session:
+    with models.new_session() as session:
         batches = [batch.id for batch in session.query(models.Batch)]
         airports = [list(row) for row in session.query(models.Airport.batch_id, models.Airport.iata)]
     print(json.dumps({"batches": batches, "airports": airports}))  # noqa: T201 - this is the step's answer

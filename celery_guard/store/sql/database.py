@@ -19,11 +19,13 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import create_engine, event
-from sqlalchemy.engine import Connection, Engine, make_url
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import QueuePool
 
 from celery_guard.errors import GuardError
 
+from .address import address, engine_at
 from .dialects import traits_of
 from .statement import CursorLink, Link, Texts
 from .transient import Patience, explained, is_disconnect, is_transient
@@ -40,34 +42,32 @@ class Database:
     """Opens nothing before its first use."""
 
     def __init__(self, url: str, *, pool_size: int, pool_timeout: float, patience: Patience) -> None:
-        self.url = make_url(url)
+        self.url = address(url)
         self.traits = traits_of(self.url.get_backend_name())
         self.patience = patience
-        self._pool = {"pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
+        self._pool = {"poolclass": QueuePool, "pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
         # Transactions are ended where they are begun; a ROLLBACK for each return would be a round trip.
-        self._engine = self._make_engine(pool_reset_on_return=None)
+        self._engine = self._make_engine(own=True, pool_reset_on_return=None)
         self._writer = self._engine.execution_options(**{_BEGIN: self.traits.begin})
-        self._bodies: Engine | None = None
+        # The transactions of bodies may be long: with a pool of their own, no claim, renewal or settle waits for one of them.
+        self._bodies = self._make_engine(own=False).execution_options(**{_BEGIN: self.traits.begin_body})
         self.texts = Texts(self._engine.dialect)
         self._pid = os.getpid()
         # Kept, so that they are never collected: closing them here would end the parent's sessions.
         self._inherited: list[object] = []
         self._forgets: list[Callable[[], None]] = []
 
-    def _make_engine(self, **options: Any) -> Engine:
-        own = {**self._pool, **options, **self.traits.engine_options(self.url)}
-        engine = create_engine(self.url, isolation_level="AUTOCOMMIT", **own)
-        event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection))
+    def _make_engine(self, *, own: bool, **options: Any) -> Engine:
+        options = {**self._pool, **options, **self.traits.engine_options(self.url)}
+        engine = engine_at(self.url, isolation_level="AUTOCOMMIT", **options)
+        event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection, own))
         event.listen(engine, "begin", _begin)
         return engine
 
     @property
     def bodies(self) -> Engine:
-        """An engine for the transactions of bodies, which may be long: with a pool of its own, so that claims, renewals
-        and settles never wait for one of them."""
+        """The engine of the transactions of bodies in this process."""
         self.here()
-        if self._bodies is None:
-            self._bodies = self._make_engine().execution_options(**{_BEGIN: self.traits.begin_body})
         return self._bodies
 
     @property
@@ -88,7 +88,7 @@ class Database:
     def forget(self) -> None:
         """Leave every open connection to the process that made it."""
         self._pid = os.getpid()
-        for engine in filter(None, (self._engine, self._bodies)):
+        for engine in (self._engine, self._bodies):
             self._inherited.append(engine.pool)
             engine.dispose(close=False)
         for forget in self._forgets:
@@ -97,7 +97,7 @@ class Database:
     def close(self) -> None:
         """Close the connections of this process that nobody works on."""
         self.here()
-        for engine in filter(None, (self._engine, self._bodies)):
+        for engine in (self._engine, self._bodies):
             engine.dispose()
 
     def quick(self, work: Callable[[Link, bool], T]) -> T:

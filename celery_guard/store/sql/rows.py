@@ -60,6 +60,7 @@ def granted(id: str, owner: str, row: Row) -> Granted:
         correlation_id=correlation_id,
         holder=holder,
         root_id=root_id,
+        created=Instant(created),
     )
 
 

@@ -1,23 +1,22 @@
 """The SQL store: the :class:`~celery_guard.store.protocol.Store` protocol on SQLite, PostgreSQL, MySQL and MariaDB.
 
 Nothing is decided here. Each method picks the way its journey works on the database (:mod:`.database`) and hands over to it:
-:mod:`.accept`, :mod:`.run`, :mod:`.relay`, :mod:`.sweep`, :mod:`.people`, :mod:`.schema`, :mod:`.doors`.
+:mod:`.accept`, :mod:`.run`, :mod:`.relay`, :mod:`.sweep`, :mod:`.people`. What an open store is in itself is in :mod:`.opened`.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from celery_guard.errors import StoreSchemaError
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
@@ -25,17 +24,14 @@ from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
-from . import accept, people, relay, run, schema, sweep
-from .database import Database
-from .doors import Doors, SqlDoor
+from . import accept, people, relay, run, sweep
+from .doors import SqlDoor
+from .opened import OpenStore
 from .statement import Cursor, Link
-from .statements import accept as accept_statements
 from .statements import people as people_statements
 from .statements import run as run_statements
 from .statements.run import Compare
 from .transaction import SqlTransaction
-from .transient import Patience
-from .wake import Bell, PostgresBell
 
 __all__ = ["SqlStore"]
 
@@ -45,38 +41,8 @@ T = TypeVar("T")
 _BATCH = 500
 
 
-class SqlStore:
-    """The queue of record in an SQL database.
-
-    Args:
-        url: SQLAlchemy's URL of the database.
-        notify: wake relays with NOTIFY, where the database is PostgreSQL.
-        pool_size: connections that this process has open at most, besides the one that listens.
-        pool_timeout: how long to wait for one of them, in seconds.
-        patience: how often and how long an operation is repeated on transient errors.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        notify: bool = True,
-        pool_size: int = 5,
-        pool_timeout: float = 10,
-        patience: Patience | None = None,
-    ) -> None:
-        self._database = Database(url, pool_size=pool_size, pool_timeout=pool_timeout, patience=patience or Patience())
-        self._traits = self._database.traits
-        engine = self._database.engine
-        self._notify = notify and self._traits.name == "postgresql"
-        self._bell = PostgresBell(engine) if self._notify and engine.dialect.driver == "psycopg" else Bell()
-        self._database.on_forget(self._bell.forget)
-        self._identity: str | None = None
-        self._skip_locked = self._traits.skip_locked
-        self._doors = Doors(engine.dialect, self._own_identity, self._notify)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._database.url.render_as_string(hide_password=True)!r})"
+class SqlStore(OpenStore):
+    """The queue of record in an SQL database; opened like :class:`~celery_guard.store.sql.opened.OpenStore`."""
 
     # -- accept ---------------------------------------------------------------------------------------------------
 
@@ -99,14 +65,6 @@ class SqlStore:
         """The door for a cursor that takes ``%s`` and a sequence; ``database`` names what it is connected to."""
         return self._doors.open_cursor(cursor, database)
 
-    def _own_identity(self) -> str:
-        if self._identity is None:
-            found = self._database.quick(lambda link, again: link.rows(accept_statements.identity, {}))
-            if not found:
-                raise StoreSchemaError("The store's tables are empty: guard_store has lost its row.")
-            self._identity = found[0][0]
-        return self._identity
-
     # -- run ------------------------------------------------------------------------------------------------------
 
     def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
@@ -127,7 +85,9 @@ class SqlStore:
         return self._settle(settlement, Compare.OWNER)
 
     def begin(self) -> SqlTransaction:
-        """Begin a transaction for a body's own writes."""
+        """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
+        if "G5" in self.limits:
+            raise NotImplementedError(f"{self} cannot keep G5: {self.limits['G5']}.")
         session = Session(self._database.bodies)
         return SqlTransaction(session, self._database.texts, self._notify, self._settled)
 
@@ -139,22 +99,6 @@ class SqlStore:
         moved = self._database.quick(write) if alone else self._database.whole(write)
         self._settled(settlement, moved)
         return moved is not run.Move.REFUSED
-
-    def _settled(self, settlement: Settlement, moved: run.Move) -> None:
-        if moved is run.Move.AWAITED:
-            self._release(settlement.id)
-        elif settlement.follow:
-            self._bell.ring()
-
-    def _release(self, id: str) -> None:
-        """Bring back those who waited for the outcome. Were this forgotten, a relay would find them a minute later."""
-        self._database.quick(lambda link, again: link.changed(run_statements.release, {"id_": id}))
-        self._ring()
-
-    def _ring(self) -> None:
-        if self._notify:
-            self._database.quick(lambda link, again: link.rows(accept_statements.call, {}))
-        self._bell.ring()
 
     def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
         """The stored outcome of a job; None where there is no such row."""
@@ -206,16 +150,6 @@ class SqlStore:
         """How long until :meth:`take` would find something."""
         return self._database.each(lambda connection, again: relay.next_due(connection))
 
-    def wait(self, timeout: timedelta) -> bool:
-        """Wait until the store hints at new work or the time is over."""
-        self._database.here()
-        return self._bell.wait(timeout)
-
-    def wake(self) -> None:
-        """End a :meth:`wait` of this process now."""
-        self._database.here()
-        self._bell.ring()
-
     # -- sweep ----------------------------------------------------------------------------------------------------
 
     def lapsed(self, limit: int) -> list[Attempt]:
@@ -246,21 +180,6 @@ class SqlStore:
         return self._passing_locked(
             lambda connection, skip_locked: sweep.retain(connection, min(limit, _BATCH), skip_locked=skip_locked)
         )
-
-    def _passing_locked(self, work: Callable[[Connection, bool], T]) -> T:
-        """Run work that passes over rows others have locked, where the server can; the first time finds out."""
-        if self._skip_locked is None:
-            try:
-                found = self._database.begin(lambda connection, again: work(connection, True))
-            except DBAPIError as error:
-                if not self._traits.is_syntax_error(error):
-                    raise
-                self._skip_locked = False
-            else:
-                self._skip_locked = True
-                return found
-        skip_locked = self._skip_locked
-        return self._database.begin(lambda connection, again: work(connection, skip_locked))
 
     # -- people ---------------------------------------------------------------------------------------------------
 
@@ -361,39 +280,6 @@ class SqlStore:
     def heartbeats(self) -> list[Heartbeat]:
         """Every slot and process that has said it is alive and was not forgotten since."""
         return self._database.each(lambda connection, again: people.heartbeats(connection))
-
-    # -- the store itself -------------------------------------------------------------------------------------------
-
-    def upgrade(self) -> None:
-        """Bring the tables to this version."""
-        # MySQL commits every table as it is made.
-        ways = self._database.each if self._traits.name == "mysql" else self._database.begin
-        ways(lambda connection, again: schema.upgrade(connection))
-
-    def upgrade_sql(self) -> str:
-        """The statements that :meth:`upgrade` would run, as text."""
-        if self._traits.name == "mysql":
-            # Which server it is, MySQL or MariaDB, decides about a word, and only the server can tell.
-            return self._database.each(lambda connection, again: schema.upgrade_sql(connection.dialect))
-        return schema.upgrade_sql(self._database.engine.dialect)
-
-    def check(self) -> None:
-        """Raise ``StoreSchemaError`` unless the tables are those of this version."""
-        self._database.each(lambda connection, again: schema.check(connection))
-
-    def forget_connections(self) -> None:
-        """Called in a new process after fork: drop every inherited connection without closing it for the parent."""
-        self._database.forget()
-
-    def close(self) -> None:
-        """Close what this process holds open."""
-        self._database.close()
-        self._bell.close()
-
-    @property
-    def limits(self) -> Mapping[str, Any]:
-        """What this store cannot keep: it keeps all of them."""
-        return {}
 
 
 def _batches(items: Iterable[T]) -> Iterable[list[T]]:

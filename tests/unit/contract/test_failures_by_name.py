@@ -87,6 +87,11 @@ def test_failures_of_the_standard_library(error: BaseException, expected: Failur
     assert known(error) is expected
 
 
+def refused(answers: Any) -> smtplib.SMTPRecipientsRefused:
+    """With answers that are none."""
+    return smtplib.SMTPRecipientsRefused(answers)
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -99,8 +104,8 @@ def test_failures_of_the_standard_library(error: BaseException, expected: Failur
         (smtplib.SMTPRecipientsRefused({"a": (450, b""), "b": (451, b"")}), TRANSIENT),
         (smtplib.SMTPRecipientsRefused({"a": (450, b""), "b": (550, b"")}), PERMANENT),
         (smtplib.SMTPRecipientsRefused({}), UNKNOWN),
-        (smtplib.SMTPRecipientsRefused({"a": (450, b""), "b": "text"}), UNKNOWN),
-        (smtplib.SMTPRecipientsRefused({"a": ()}), UNKNOWN),
+        (refused({"a": (450, b""), "b": "text"}), UNKNOWN),
+        (refused({"a": ()}), UNKNOWN),
         *((smtplib.SMTPResponseException(code, b""), TRANSIENT) for code in (400, 499)),
         *((smtplib.SMTPResponseException(code, b""), PERMANENT) for code in (500, 599)),
         *((smtplib.SMTPResponseException(code, b""), UNKNOWN) for code in (-1, 399, 600)),

@@ -72,7 +72,7 @@ def test_a_date_that_cannot_be_compared_is_no_hint() -> None:
     ],
 )
 def test_a_status_passes_or_stays(status: int, expected: FailureClass) -> None:
-    assert by_status(status, {}.get) == Classified(expected)
+    assert by_status(status, lambda name: None) == Classified(expected)
 
 
 @pytest.mark.parametrize(("status", "counts"), [(399, False), (400, True), (403, True), (501, True), (503, True)])

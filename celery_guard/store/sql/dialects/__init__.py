@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.engine import URL
@@ -28,8 +28,8 @@ class Traits:
     returning: bool
     #: Rows that somebody else has locked can be left out: always, never, or to be found out (None).
     skip_locked: bool | None
-    #: Once for each connection of the store's own.
-    greet: Callable[[Any], None]
+    #: Once for each new connection: the store's own, or one for the transactions of bodies (False).
+    greet: Callable[[Any, bool], None]
     #: Whether a driver's error says that a unique value exists already.
     is_duplicate: Callable[[BaseException], bool]
     #: Whether the server does not know a clause that was tried.

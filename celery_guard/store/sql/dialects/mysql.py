@@ -23,14 +23,14 @@ _SYNTAX_ERRORS = (1064, 1149)
 _LOCK_WAIT = 3
 
 
-def _greet(connection: Any) -> None:
+def _greet(connection: Any, own: bool) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         # Strict: a value that does not fit is an error, not a shorter value.
-        cursor.execute(
-            f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}, sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')"
-        )
+        cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')")
+        if own:
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_WAIT}")
     finally:
         cursor.close()
 

@@ -11,7 +11,7 @@ from . import Traits
 __all__ = ["TRAITS"]
 
 
-def _greet(connection: Any) -> None:
+def _greet(connection: Any, own: bool) -> None:
     """Nothing: a pooler may give every transaction another session, so nothing may be left on one."""
 
 

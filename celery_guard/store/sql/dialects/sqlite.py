@@ -5,24 +5,32 @@ between, however long it would have waited. The write-ahead log lets readers pas
 
 While a transaction of the caller's that has written is open, the store's own writes wait, and are unavailable when it stays
 open for long. So a key that an open transaction is taking is not answered ``Busy``: whoever wants it too waits for the writer, or
-gets SQLite's "database is locked" in a transaction of its own.
+gets SQLite's "database is locked" in a transaction of its own. A body's transaction keeps even the renewal of its own lease
+waiting once it has written: it has to end within a lease.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 from sqlalchemy.engine import URL
+
+from celery_guard.errors import SettingError
+from celery_guard.store.sql.address import in_memory
 
 from . import Traits
 
 __all__ = ["TRAITS"]
 
+#: RETURNING.
+_OLDEST = (3, 35, 0)
+
 #: How long a statement waits for the writer before it is a transient error, in seconds.
 _BUSY_TIMEOUT = 5
 
 
-def _greet(connection: Any) -> None:
+def _greet(connection: Any, own: bool) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -39,8 +47,13 @@ def _is_syntax_error(error: BaseException) -> bool:
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise SettingError(
+            f"Setting store: this Python has SQLite {sqlite3.sqlite_version}; the store needs "
+            f"{'.'.join(map(str, _OLDEST))} or newer. Use a newer Python, or another database."
+        )
     options: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT, "check_same_thread": False}}
-    if url.database in (None, "", ":memory:"):
+    if in_memory(url):
         # A database in memory is its connection: everybody takes turns on the one.
         options.update(pool_size=1)
     return options

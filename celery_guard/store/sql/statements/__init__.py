@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, String, bindparam, literal_column
+from sqlalchemy import BigInteger, ColumnElement, Integer, String, bindparam, case, literal_column
 from sqlalchemy.types import TypeEngine
 
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.store.sql.tables import job
 
-__all__ = ["ended", "fixed", "given", "number", "one_of"]
+__all__ = ["doubled", "ended", "fixed", "given", "number", "one_of"]
+
+#: What is published again and again is looked at ever later, up to 2 to this power.
+_DOUBLINGS = 10
 
 
 def given(name: str, type_: type[TypeEngine[Any]] | TypeEngine[Any] = String) -> ColumnElement[Any]:
@@ -41,3 +44,9 @@ def one_of(words: Iterable[State]) -> ColumnElement[bool]:
 def ended() -> ColumnElement[bool]:
     """The job has ended."""
     return one_of(ENDED)
+
+
+def doubled(duration: ColumnElement[int]) -> ColumnElement[int]:
+    """A duration, doubled for each time that the row was published since its last claim."""
+    times = case((job.c.publications < _DOUBLINGS, job.c.publications), else_=_DOUBLINGS)
+    return duration * literal_column("1", Integer).bitwise_lshift(times)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, and_, case, exists, func, literal, literal_column, null, or_, select, update
+from sqlalchemy import BigInteger, and_, case, exists, func, literal, literal_column, null, or_, select, update
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
@@ -17,7 +17,7 @@ from celery_guard.job.state import ENDED, Kind, State
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload
 
-from . import ended, fixed, one_of
+from . import doubled, ended, fixed, one_of
 
 __all__ = [
     "await_holders",
@@ -36,9 +36,6 @@ __all__ = [
 
 #: How long a carried message is kept once it was published, in microseconds: an hour, for people who look.
 _KEEP_CARRIED = 3_600_000_000
-
-#: A message that is published again and again is suspect ever later, up to 2 to this power.
-_DOUBLINGS = 10
 
 _holder = job.alias("holder")
 
@@ -117,14 +114,13 @@ def _taken_by(token: str, ids: Collection[str]) -> Any:
 
 def published(token: str, ids: Sequence[str], suspect_after: int) -> Update:
     """Waiting jobs whose message is on its way."""
-    times = case((job.c.publications < _DOUBLINGS, job.c.publications), else_=_DOUBLINGS)
-    doubled = literal(suspect_after, BigInteger) * literal_column("1", Integer).bitwise_lshift(times)
+    later = doubled(literal(suspect_after, BigInteger))
     return (
         update(job)
         .where(_taken_by(token, ids), job.c.state == fixed(State.PENDING), job.c.kind == fixed(Kind.RUN))
         # In this order: MySQL reads what it has already assigned.
         .ordered_values(
-            (job.c.due, now() + doubled),
+            (job.c.due, now() + later),
             (job.c.publications, job.c.publications + 1),
             (job.c.sent, now()),
             (job.c.state, fixed(State.SENT)),
@@ -152,7 +148,12 @@ def travelled(token: str, ids: Sequence[str]) -> Update:
 
 def spoken_again(token: str, ids: Sequence[str], again_after: int) -> Update:
     """Ended jobs whose outcome is on its way to be told; the token stays, for the one claim that will tell it."""
-    return update(job).where(_taken_by(token, ids), ended()).values(sent=now(), due=now() + again_after)
+    later = doubled(literal(again_after, BigInteger))
+    return (
+        update(job)
+        .where(_taken_by(token, ids), ended())
+        .ordered_values((job.c.due, now() + later), (job.c.publications, job.c.publications + 1), (job.c.sent, now()))
+    )
 
 
 def postpone(token: str, id: str, delay: int, refused: bool) -> Update:

@@ -1,0 +1,192 @@
+"""LOCK: what is held is a short lease that is kept alive, fenced, and judged by the store's clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from click.testing import CliRunner
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Duplicate
+from celery_guard.operate.cli.main import guard
+
+from .fleet import Fleet, eventually
+
+pytestmark = pytest.mark.integration
+
+FAULTS = "tests.integration.app_faults"
+
+
+def typed(fleet: Fleet, *words: str) -> Any:
+    """What ``celery guard <words> --json`` prints."""
+    context = SimpleNamespace(app=fleet.app.app, no_color=True)
+    return json.loads(CliRunner().invoke(guard, [*words, "--json"], obj=context, catch_exceptions=False).stdout)
+
+
+def publisher(fleet: Fleet) -> Celery:
+    """An app that sends to the same queue and knows nothing of the guard."""
+    app = Celery("elsewhere", broker=fleet.environment["APP_BROKER"], set_as_current=False)
+    app.conf.update(json.loads(fleet.environment["APP_CONF"]))
+    return app
+
+
+def number() -> int:
+    return uuid4().int >> 80
+
+
+def entries(fleet: Fleet, id: str) -> list[list[Any]]:
+    """[what, fence] of each mark that bodies of the job have left, in order."""
+    return [[what, fence] for what, job, _, fence in fleet.lines() if job == id]
+
+
+def noted(fleet: Fleet, id: str, failure_class: str) -> Any:
+    """The job, once it has such a failure."""
+    job = fleet.store.job(id)
+    return job if job and failure_class in [failure.failure_class for failure in job.failures] else None
+
+
+# -- LOCK-1 -------------------------------------------------------------------------------------------------------------
+
+
+def test_lock_1_a_held_key_says_who_holds_it_and_until_when_and_an_operator_frees_it(standing: Fleet) -> None:
+    unique, n = standing.app.unique, number()
+    first = unique.delay(n, how="waits")
+    standing.until(first.id, "running")
+    refused = unique.delay(n)
+    assert (refused.duplicate, refused.answer) == (True, Duplicate(refused.answer.id, first.id, State.RUNNING))
+    shown = typed(standing, "jobs", "show", first.id)
+    assert shown["key"] == standing.store.job(first.id).key
+    assert shown["owner"]
+    assert shown["started"] < shown["due"]
+    (answer,) = typed(standing, "jobs", "cancel", first.id)
+    assert answer["answer"] == "asked"
+    assert standing.settled(first.id).state is State.CANCELLED
+    assert unique.delay(n).get(timeout=30) == "well"
+
+
+@pytest.mark.parametrize(("how", "reason"), [("sigkill", "crashed"), ("hook", "failed")])
+def test_lock_1_a_key_is_free_once_its_holder_is_dead(standing: Fleet, how: str, reason: str) -> None:
+    unique, n = standing.app.unique, number()
+    first = unique.delay(n, how=how)
+    job = standing.settled(first.id)
+    assert (job.state.value, job.reason.value) == ("dead", reason)
+    second = unique.delay(n)
+    assert (second.get(timeout=30), second.duplicate) == ("well", False)
+
+
+def test_lock_1_a_key_is_free_after_its_holders_node_was_killed(make_fleet: Callable[..., Fleet]) -> None:
+    fleet = make_fleet("redis-postgresql", FAULTS)
+    node = fleet.worker("prefork", 1)
+    unique, n = fleet.app.unique, number()
+    first = unique.delay(n, how="waits")
+    fleet.until(first.id, "running")
+    node.kill()
+    relay = fleet.app.guard.relay()
+    eventually(relay.sweep, what="the sweep finds the lapsed lease")
+    job = fleet.store.job(first.id)
+    assert job is not None
+    assert (job.state.value, job.reason and job.reason.value) == ("dead", "crashed")
+    assert not unique.delay(n).duplicate
+
+
+def test_lock_1_a_key_is_free_at_once_where_the_hard_limit_is_seen(standing: Fleet) -> None:
+    """By the process that is ended: its lease has an hour to go."""
+    unique, n = standing.app.unique_for_long, number()
+    first = unique.apply_async((n,), {"how": "hangs"}, time_limit=1)
+    job = standing.settled(first.id)
+    assert (job.state.value, job.reason.value) == ("dead", "time_limit")
+    assert unique.delay(n).get(timeout=30) == "well"
+
+
+def test_lock_1_a_key_is_free_at_once_when_its_holder_is_revoked_before_it_starts(standing: Fleet) -> None:
+    unique, n = standing.app.unique_for_long, number()
+    first = unique.apply_async((n,), countdown=3600)
+    first.revoke()
+    assert standing.state(first.id) == "cancelled"
+    assert unique.delay(n).get(timeout=30) == "well"
+    assert entries(standing, first.id) == []
+
+
+def test_lock_1_arguments_that_do_not_fit_hold_no_key(standing: Fleet) -> None:
+    """Neither where the guard is asked, nor in a message that was sent without it."""
+    unique, n = standing.app.unique_for_long, number()
+    with pytest.raises(TypeError, match="nonsense"):
+        unique.delay(n, nonsense=1)
+    id = publisher(standing).send_task(unique.name, (n,), {"nonsense": 1}).id
+    with pytest.raises(TypeError, match="nonsense"):
+        standing.app.app.AsyncResult(id).get(timeout=30)
+    assert any("nonsense" in message["reason"] for message in typed(standing, "quarantine", "list"))
+    assert unique.delay(n).get(timeout=30) == "well"
+
+
+# -- LOCK-2 -------------------------------------------------------------------------------------------------------------
+
+
+def test_lock_2_an_owner_that_wakes_up_after_its_lease_changes_nothing(make_fleet: Callable[..., Fleet]) -> None:
+    fleet = make_fleet("redis-postgresql", FAULTS)
+    engine = create_engine(fleet.environment["CELERY_GUARD_STORE"], poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE effects (fence INTEGER)"))
+    nodes = [fleet.worker("prefork", 2, ready=False) for _ in range(2)]
+    for node in nodes:
+        node.ready()
+    id = fleet.app.writes.delay().id
+    eventually(lambda: entries(fleet, id), what="A runs")
+    a, b = sorted(nodes, key=lambda node: f"[{id}] received" in node.output(), reverse=True)
+    a.pause()
+    eventually(lambda: ["writes", 2] in entries(fleet, id), what="B has taken over")
+    publisher(fleet).send_task(fleet.app.writes.name, (), task_id=id)
+    eventually(lambda: f"job {id}: nothing to do for this delivery" in b.output(), what="C does not start")
+
+    fleet.raise_flag("write-1")
+    a.resume()
+    job = eventually(lambda: noted(fleet, id, "superseded"), what="A's attempt is noted")
+    assert (job.state.value, job.fence, job.cancel) == ("running", 2, False)
+    assert [failure.fence for failure in job.failures] == [1, 1]  # found lost, and superseded
+
+    fleet.raise_flag("write-2")
+    job = fleet.settled(id)
+    assert (job.state.value, job.fence, len(job.failures)) == ("succeeded", 2, 2)
+    assert fleet.app.app.AsyncResult(id).get(timeout=30) == 2
+    assert entries(fleet, id) == [["writes", 1], ["writes", 2], ["owned: False", 1], ["owned: True", 2]]
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT fence FROM effects")).scalars().all() == [2]
+        connection.execute(text("DROP TABLE effects"))
+
+
+# -- LOCK-3 -------------------------------------------------------------------------------------------------------------
+
+
+def test_lock_3_nodes_whose_clocks_are_minutes_apart_take_nothing_early_and_take_over(
+    make_fleet: Callable[..., Fleet],
+) -> None:
+    fleet = make_fleet("redis-postgresql", FAULTS)
+    nodes = [fleet.worker("prefork", 2, ready=False, APP_SKEW=skew) for skew in ("-180", "180")]
+    for node in nodes:
+        node.ready()
+    id = fleet.app.holds.delay("done").id
+    eventually(lambda: entries(fleet, id), what="A runs")
+    a, b = sorted(nodes, key=lambda node: f"[{id}] received" in node.output(), reverse=True)
+    seen = fleet.store.job(id).due
+    eventually(lambda: fleet.store.job(id).due > seen, what="A has renewed its lease")
+    other = publisher(fleet)
+    ignored = f"job {id}: nothing to do for this delivery"
+    while ignored not in b.output():
+        count = a.output().count(ignored) + b.output().count(ignored)
+        other.send_task(fleet.app.holds.name, ("done",), task_id=id)
+        eventually(lambda count=count: a.output().count(ignored) + b.output().count(ignored) > count)
+    assert entries(fleet, id) == [["holds", 1]]
+
+    a.kill()
+    eventually(lambda: ["holds", 2] in entries(fleet, id), what="B has taken over")
+    fleet.raise_flag("done")
+    assert fleet.settled(id).state is State.SUCCEEDED
+    eventually(lambda: "the clock of the publisher" in a.output() + b.output(), what="the publisher is warned about")
