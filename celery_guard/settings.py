@@ -15,7 +15,16 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from .errors import SettingError
 
@@ -63,7 +72,7 @@ def _days(days: float, text: str) -> Any:
 class Settings(BaseModel):
     """What an operator may turn. Durations are timedeltas; a plain number is seconds, a text may carry ms, s, m, h or d."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     store: str = Field(
         repr=False,
@@ -128,12 +137,17 @@ class Settings(BaseModel):
     )
     keep_dead: _Positive = _days(90, "How long dead letters are kept for a person to repair.")
 
+    @field_validator("store")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if not _URL.match(value):
+            raise ValueError("it is no URL such as postgresql+psycopg:///shop")
+        return value
+
     @model_validator(mode="after")
     def _agree(self) -> Settings:
         if self.crash_base > self.crash_cap:
             raise ValueError(f"crash_base ({self.crash_base}) is over crash_cap ({self.crash_cap})")
-        if not _URL.match(self.store):
-            raise ValueError("store is not a URL such as postgresql+psycopg:///shop")
         return self
 
     @property

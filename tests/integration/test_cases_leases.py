@@ -47,6 +47,12 @@ def entries(fleet: Fleet, id: str) -> list[list[Any]]:
     return [[what, fence] for what, job, _, fence in fleet.lines() if job == id]
 
 
+def lease_end(fleet: Fleet, id: str) -> Any:
+    job = fleet.store.job(id)
+    assert job is not None
+    return job.due
+
+
 def noted(fleet: Fleet, id: str, failure_class: str) -> Any:
     """The job, once it has such a failure."""
     job = fleet.store.job(id)
@@ -169,20 +175,17 @@ def test_lock_3_nodes_whose_clocks_are_minutes_apart_take_nothing_early_and_take
     make_fleet: Callable[..., Fleet],
 ) -> None:
     fleet = make_fleet("redis-postgresql", FAULTS)
-    nodes = [fleet.worker("prefork", 2, ready=False, APP_SKEW=skew) for skew in ("-180", "180")]
+    nodes = [fleet.worker("prefork", 1, ready=False, APP_SKEW=skew) for skew in ("-180", "180")]
     for node in nodes:
         node.ready()
     id = fleet.app.holds.delay("done").id
     eventually(lambda: entries(fleet, id), what="A runs")
     a, b = sorted(nodes, key=lambda node: f"[{id}] received" in node.output(), reverse=True)
-    seen = fleet.store.job(id).due
-    eventually(lambda: fleet.store.job(id).due > seen, what="A has renewed its lease")
-    other = publisher(fleet)
-    ignored = f"job {id}: nothing to do for this delivery"
-    while ignored not in b.output():
-        count = a.output().count(ignored) + b.output().count(ignored)
-        other.send_task(fleet.app.holds.name, ("done",), task_id=id)
-        eventually(lambda count=count: a.output().count(ignored) + b.output().count(ignored) > count)
+    ends = lease_end(fleet, id)
+    eventually(lambda: lease_end(fleet, id) > ends, what="A has renewed its lease")
+    for _ in range(3):  # one of them may wait in A, which is busy
+        publisher(fleet).send_task(fleet.app.holds.name, ("done",), task_id=id)
+    eventually(lambda: f"job {id}: nothing to do for this delivery" in b.output(), what="B takes nothing")
     assert entries(fleet, id) == [["holds", 1]]
 
     a.kill()

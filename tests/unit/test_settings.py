@@ -27,11 +27,31 @@ def refusal(environ: dict[str, str] | None = None, conf: dict[str, Any] | None =
 
 
 def test_only_the_store_has_to_be_said() -> None:
-    settings = read()
-    assert settings.store == STORE
-    assert settings.lease == timedelta(seconds=30)
-    assert settings.payload_limit == 1024 * 1024
-    assert settings.keep == timedelta(days=7)
+    seconds = {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in read().model_dump().items()
+    }
+    expected = {
+        "store": STORE,
+        "lease": 30,
+        "drain": 30,
+        "relay": True,
+        "relay_batch": 500,
+        "relay_hold": 30,
+        "poll": 1,
+        "notify": True,
+        "publish_attempts": 10,
+        "suspect_after": 60,
+        "max_publications": 8,
+        "payload_limit": 2**20,
+        "crash_base": 2,
+        "crash_cap": 60,
+        "sweep_every": 5,
+        "tell_within": 60,
+        "keep": 7 * 86400,
+        "keep_dead": 90 * 86400,
+    }
+    assert {name: seconds[name] for name in expected} == expected
     with pytest.raises(SettingError, match=r"store: found nothing.*CELERY_GUARD_STORE"):
         read_settings({}, {}, {})
 
@@ -169,6 +189,20 @@ def test_every_wrong_value_is_named_at_once() -> None:
     assert all(part in message for part in ("CELERY_GUARD_POLL", "app.conf.guard_keep", "Guard(lease=…)"))
 
 
+def test_a_refusal_shows_what_was_found_and_what_is_expected() -> None:
+    assert "found 'soon'; " in refusal(lease="soon")
+    assert "found 0; " in refusal(relay_batch=0)
+    assert "found list; " in refusal(relay=[])
+    assert "greater than or equal to 1" in refusal(relay_batch=0)
+
+
+def test_the_ends_of_what_makes_sense_make_sense() -> None:
+    settings = read(
+        payload_limit=1024, relay_batch=1, keep="3650d", crash_base=60, crash_cap=60, publish_attempts=10**6
+    )
+    assert (settings.payload_limit, settings.relay_batch, settings.keep) == (1024, 1, timedelta(days=3650))
+
+
 def test_values_that_contradict_each_other_are_refused() -> None:
     assert "crash_base (0:01:40) is over crash_cap (0:01:00)" in refusal(crash_base=100)
 
@@ -178,7 +212,8 @@ def test_values_that_contradict_each_other_are_refused() -> None:
 
 @pytest.mark.parametrize("store", ["shop", "", "/var/lib/shop.db", "://x", 7, ["sqlite:///x"]])
 def test_a_store_that_is_no_url_is_refused(store: Any) -> None:
-    assert "store" in refusal(store=store)
+    message = refusal(store=store)
+    assert message.startswith("store (from Guard(store=…)): found a value that is not printed; ")
 
 
 @pytest.mark.parametrize(

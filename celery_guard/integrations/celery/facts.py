@@ -81,11 +81,10 @@ def pool_named(pool: Any) -> str:
 
 
 def _task(runtime: Runtime, task: Any) -> TaskFacts:
+    # first, for it also gives the task its contract's limits
     contract = runtime.contract_of(task)
     conf = runtime.app.conf
     limit, soft = task.time_limit or conf.task_time_limit, task.soft_time_limit or conf.task_soft_time_limit
-    if contract is not None:
-        limit, soft = contract.timing.attempt or limit, contract.timing.soft or soft
     on_timeout = getattr(task, "acks_on_timeout", None)
     if on_timeout is None:  # before Celery 5.7 one option says both
         on_timeout = task.acks_on_failure_or_timeout

@@ -10,20 +10,22 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 from sqlalchemy.engine import Connection, Dialect
 
 from celery_guard.errors import StoreSchemaError, StoreUnavailableError
 
-__all__ = ["VERSION_TABLE", "check", "upgrade", "upgrade_sql"]
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["HEAD", "VERSION_TABLE", "check", "upgrade", "upgrade_sql"]
 
 VERSION_TABLE = "guard_version"
+
+#: The newest revision. Said here too, so that a worker that only checks does not load Alembic.
+HEAD = "0001"
 
 _UPGRADE = "`celery -A app guard store upgrade`"
 
@@ -34,6 +36,9 @@ _LOCK_WAIT = 60
 
 def upgrade(connection: Connection) -> None:
     """Bring the tables to this version, in the transaction that the connection is in, where tables can be made in one."""
+    from alembic import command
+    from alembic.util.exc import CommandError
+
     config = _config()
     config.attributes["connection"] = connection
     with _alone(connection):
@@ -45,6 +50,8 @@ def upgrade(connection: Connection) -> None:
 
 def upgrade_sql(dialect: Dialect) -> str:
     """The statements that an upgrade from nothing would run."""
+    from alembic import command
+
     written = io.StringIO()
     config = _config(written)
     config.attributes["dialect"] = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
@@ -55,22 +62,28 @@ def upgrade_sql(dialect: Dialect) -> str:
 def check(connection: Connection) -> None:
     """Raise ``StoreSchemaError`` unless the tables are those of this version."""
     found = _current(connection)
-    script = ScriptDirectory.from_config(_config())
-    wanted = script.get_current_head()
-    if found == wanted:
+    if found == HEAD:
         return
     if found is None:
         raise StoreSchemaError(f"The store's tables are missing in {_shown(connection)}. Run {_UPGRADE}.")
-    if found not in {revision.revision for revision in script.walk_revisions()}:
+    if found not in _revisions():
         raise _too_new(found)
     raise StoreSchemaError(
-        f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {wanted}. Run {_UPGRADE}."
+        f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {HEAD}. Run {_UPGRADE}."
     )
 
 
 def _current(connection: Connection) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision()
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM guard_version")).scalar()
+    return found
+
+
+def _revisions() -> set[str]:
+    from alembic.script import ScriptDirectory
+
+    return {revision.revision for revision in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
 def _too_new(found: str | None) -> StoreSchemaError:
@@ -85,6 +98,8 @@ def _shown(connection: Connection) -> str:
 
 
 def _config(output: io.StringIO | None = None) -> Config:
+    from alembic.config import Config
+
     config = Config(output_buffer=output) if output is not None else Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     return config

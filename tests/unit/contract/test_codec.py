@@ -139,6 +139,16 @@ def test_other_codecs_are_held_to_the_same(sent: Any, came_back: Any, why: str) 
     assert why in difference.why
 
 
+def test_a_key_is_named_as_a_key() -> None:
+    assert str(first_difference({1: 2}, {"1": 2}, "kwargs")) == (
+        "kwargs[1]: the key, a value of type int, does not come back; keys have to be texts"
+    )
+    assert str(first_difference({1: 2}, {True: 2}, "kwargs")) == (
+        "kwargs[1]: the key, a value of type int, comes back as another type; keys have to be texts"
+    )
+    assert str(first_difference(1, "1", "x")) == "x: a value of type int comes back as a value of type str"
+
+
 def test_a_codec_that_keeps_keys_may_have_any() -> None:
     assert first_difference({1: {None: 2}}, {1: {None: 2}}) is None
 

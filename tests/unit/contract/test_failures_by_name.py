@@ -13,6 +13,7 @@ import urllib.error
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 

@@ -41,7 +41,9 @@ def overdue(state: State, limit: int) -> Select[Any]:
 def _overtaken() -> ColumnElement[bool]:
     """A job that was published later to the same queue is running, so that this one's message should have been met."""
     later = job.alias("later")
-    runs = and_(later.c.state == fixed(State.RUNNING), later.c.queue == job.c.queue, later.c.sent > job.c.sent)
+    # Whatever runs is due at its lease's end; said, so that the index of what is due can be searched.
+    running = and_(later.c.state == fixed(State.RUNNING), later.c.due.is_not(None))
+    runs = and_(running, later.c.queue == job.c.queue, later.c.sent > job.c.sent)
     return and_(job.c.state == fixed(State.SENT), exists(select(later.c.id).where(runs).correlate(job)))
 
 

@@ -1,0 +1,88 @@
+"""The tables that the migrations make are the tables that are declared, on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, inspect, text
+
+from celery_guard.errors import StoreSchemaError
+from celery_guard.store import open_store
+from celery_guard.store.sql import schema
+from celery_guard.store.sql.tables import metadata
+from celery_guard.testing.databases import database
+from celery_guard.testing.services import MARIADB, POSTGRESQL
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database without any tables."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'new.db'}"
+        return
+    with database({"postgresql": POSTGRESQL, "mariadb": MARIADB}[request.param].need()) as made:
+        yield made
+
+
+def upgrade(url: str) -> None:
+    store = open_store(url)
+    store.upgrade()
+    store.close()
+
+
+def test_migrated_is_declared(url: str) -> None:
+    upgrade(url)
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        options = {"compare_type": True, "version_table": schema.VERSION_TABLE}
+        differences = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+    engine.dispose()
+    assert differences == []
+
+
+def test_an_upgrade_twice_and_from_many_processes_is_one_upgrade(url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(upgrade, [url] * 4))
+    upgrade(url)
+    store = open_store(url)
+    store.check()
+    store.close()
+
+
+def test_missing_old_and_newer_tables_are_said_with_what_to_type(url: str) -> None:
+    store = open_store(url)
+    with pytest.raises(StoreSchemaError, match=r"missing.*guard store upgrade"):
+        store.check()
+    store.upgrade()
+    store.check()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE guard_version SET version_num = 'from-the-future'"))
+    with pytest.raises(StoreSchemaError, match="newer"):
+        store.check()
+    store.close()
+    engine.dispose()
+
+
+def test_the_statements_for_people_who_run_their_own_make_the_same_tables(url: str) -> None:
+    store = open_store(url)
+    statements = store.upgrade_sql()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements.split(";\n"):
+            if statement.strip() and not statement.strip().upper().startswith(("BEGIN", "COMMIT")):
+                connection.exec_driver_sql(statement.replace("%", "%%") if "mysql" in url else statement)
+    assert set(inspect(engine).get_table_names()) == {*metadata.tables, schema.VERSION_TABLE}
+    store.check()
+    store.close()
+    engine.dispose()
+
+
+def test_the_newest_revision_is_the_one_that_a_worker_looks_for() -> None:
+    assert ScriptDirectory.from_config(schema._config()).get_current_head() == schema.HEAD

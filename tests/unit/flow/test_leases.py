@@ -1,0 +1,146 @@
+"""Attempts that lose their lease, and leases that are kept alive whatever this process's clock says."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.retry import Retry
+from celery_guard.contract.timing import Timing
+from celery_guard.errors import LeaseLost
+from celery_guard.flow.context import RunningJob
+from celery_guard.flow.lease import LeaseKeeper
+from celery_guard.flow.run import Delivery, Done, Ending, Runner, Stale
+from celery_guard.flow.skew import LIMIT, Skew
+from celery_guard.flow.sweep import Sweep
+from celery_guard.job.instant import Instant
+from celery_guard.job.outcome import Outcome, Returned, Stopped
+from celery_guard.job.row import Job
+from celery_guard.job.state import State
+from celery_guard.settings import read_settings
+from celery_guard.store import open_store
+from celery_guard.store.protocol import Store
+from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.moves import accept, eventually, found
+
+
+class Node:
+    """What a process of a worker has, and a sweep."""
+
+    def __init__(self, store: Store, contract: Effective, name: str = "node") -> None:
+        self.store = store
+        self.contract = contract
+        self.settings = read_settings({"store": "sqlite://", "crash_base": 0.001, "crash_cap": 0.001}, {}, {})
+        self.keeper = LeaseKeeper(store)
+        self.runner = Runner(store, self.keeper, self.settings, lambda: name)
+        self.sweep = Sweep(store, None, self.settings, lambda task: contract, lambda task: True, name)  # type: ignore[arg-type]
+
+    def run(self, id: str, body: Callable[[RunningJob], Outcome]) -> Ending:
+        """Take one delivery of the job, as soon as it is due."""
+        eventually(lambda: self.store.take("relay", 10, timedelta(hours=1)))
+        return self.runner.run(Delivery(id, "shop.charge", self.contract, "node", False, False), body)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'guard.db'}")
+    store.upgrade()
+    yield store
+    store.close()
+
+
+def contract(lease: float, **retry: Any) -> Effective:
+    return Effective(task="shop.charge", timing=Timing(lease=lease), retry=Retry(**retry))
+
+
+def classes(job: Job) -> list[str]:
+    return [failure.failure_class for failure in job.failures]
+
+
+def test_lock_2_an_attempt_that_stops_for_its_lost_lease_writes_nothing_and_is_counted_as_a_crash(store: Store) -> None:
+    """So a job whose attempts lose their leases each time comes to an end."""
+    job = new_job()
+    accept(store, job)
+    node = Node(store, contract(0.05, max_crashes=2))
+    for attempt in (1, 2):
+        ending = node.run(job.id, lambda running: Stopped(LeaseLost("somebody else's by now")))
+        assert ending == Stale(attempt)
+        assert found(store, job.id).state is State.RUNNING
+        eventually(node.sweep.recover_lapsed)
+    row = found(store, job.id)
+    assert (row.state.value, row.reason and row.reason.value, row.crashes) == ("dead", "crashed", 2)
+    assert sorted(classes(row)) == ["superseded", "superseded", "unknown", "unknown"]
+
+
+def test_lock_2_a_body_that_asks_is_told_that_it_lost_its_lease(store: Store) -> None:
+    job = new_job()
+    accept(store, job)
+    slow, quick = Node(store, contract(0.05), "slow"), Node(store, contract(30), "quick")
+
+    def body(running: RunningJob) -> Outcome:
+        slow.keeper.let_go(running)  # this process was paused, and renewed nothing
+        eventually(quick.sweep.recover_lapsed)
+        assert quick.run(job.id, lambda other: Returned(None)) == Done(2)
+        assert not running.owned()
+        with pytest.raises(LeaseLost):
+            running.check()
+        return Returned(None)
+
+    assert slow.run(job.id, body) == Stale(1)
+    row = found(store, job.id)
+    assert (row.state, row.fence) == (State.SUCCEEDED, 2)
+    assert "superseded" in classes(row)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_lock_3_a_clock_that_is_stepped_during_a_run_neither_frees_nor_keeps_its_lease(
+    store: Store, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    job = new_job()
+    accept(store, job)
+    node = Node(store, contract(0.6))
+    renewed = threading.Semaphore(0)
+    renew, real = store.renew, time.time
+
+    def counted(*given: Any) -> Any:
+        answer = renew(*given)
+        renewed.release(len(answer))
+        return answer
+
+    monkeypatch.setattr(store, "renew", counted)
+
+    def body(running: RunningJob) -> Outcome:
+        monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+        for _ in range(4):  # longer than the lease
+            assert renewed.acquire(timeout=20)
+        assert running.owned()
+        running.check()
+        assert node.sweep.recover_lapsed() == 0
+        return Returned(None)
+
+    assert node.run(job.id, body) == Done(1)
+    assert found(store, job.id).crashes == 0
+
+
+def test_lock_3_a_publisher_whose_clock_is_wrong_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    skew, accepted = Skew(), Instant(1_700_000_000_000_000)
+    with caplog.at_level(logging.WARNING):
+        for seconds in (0.0, 29.0, -29.0):
+            skew.compare("near", 1_700_000_000 + seconds, accepted)
+        skew.compare("unknown", None, accepted)
+        assert not caplog.messages
+        for seconds in (180.0, 181.0):
+            skew.compare("fast", 1_700_000_000 + seconds, accepted)
+        skew.compare("slow", 1_700_000_000 - LIMIT.total_seconds() - 1, accepted)
+    assert [message.split(": ")[0] for message in caplog.messages] == [
+        "the clock of the publisher fast is 0:03:00 ahead of the store's",
+        "the clock of the publisher slow is 0:00:31 behind the store's",
+    ]
