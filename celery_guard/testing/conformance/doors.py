@@ -5,16 +5,18 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from celery_guard.errors import StoreUnavailableError, WrongDatabaseError
+from celery_guard.errors import GuardError, StoreUnavailableError, WrongDatabaseError
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.protocol import Door, Store
 
 from .builders import LONG, keyed, new_id, new_job, payload, retried
+from .crowd import together
 from .moves import accept, claim, eventually, found, lease_of, start, succeed, take, taken_ids
 from .subject import Caller, Callers, Subject
 
@@ -250,6 +252,31 @@ class TestOpenTransactions:
         assert caller.written() == ["after"]
         assert taken_ids(store) == [other.id]
         accept(store, twin)
+
+    def test_callers_who_want_each_others_keys_come_to_an_end(
+        self, store: Store, caller: Callers, subject: Subject
+    ) -> None:
+        programs, jobs = [caller(), caller()], [keyed(new_id()), keyed(new_id())]
+        for program, job in zip(programs, jobs, strict=True):
+            assert _enqueue(store, program, job) == [Accepted(job.id)]
+        twins = [replace(job, id=new_id()) for job in jobs]
+
+        def cross(number: int) -> object:
+            try:
+                [verdict] = _enqueue(store, programs[number], twins[1 - number])
+            except Exception as error:  # noqa: BLE001  (whatever the database says, it is looked at below)
+                verdict = error
+            programs[number].rollback()
+            return verdict
+
+        answers = together(2, cross)
+        if subject.busy:
+            assert answers == [Busy(twins[1].id), Busy(twins[0].id)]
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        assert len(errors) < 2
+        assert not any(isinstance(error, GuardError) for error in errors), "the database's own error goes up unchanged"
+        assert store.counts() == {}
+        accept(store, *twins)
 
     def test_a_claim_does_not_wait_for_an_open_transaction_that_met_the_key(
         self, store: Store, caller: Callers

@@ -169,6 +169,20 @@ class TestFollowers:
         assert found(store, holder.id).state is State.RUNNING
         assert found(store, holder.id).cancel is False
 
+    def test_a_dead_follower_that_is_replayed_stands_for_itself(self, store: Store) -> None:
+        holder = keyed("order 1")
+        granted = start(store, holder)
+        follower = _follow(store, holder)
+        assert store.settle(dead(granted))
+        assert eventually(lambda: taken_ids(store)) == [follower.id]
+        assert store.settle(dead(claim(store, follower.id)))
+        assert [answer.answer for answer in store.replay([follower.id])] == ["replayed"]
+        assert taken_ids(store) == [follower.id]
+        assert claim(store, follower.id).holder is None
+        [verdict] = store.enqueue([keyed("order 1")])
+        assert isinstance(verdict, Duplicate)
+        assert verdict.holder == follower.id
+
     def test_a_dead_holder_frees_the_key_for_a_job_that_is_no_follower(self, store: Store) -> None:
         die(store, keyed("order 1"))
         fresh = _follower()

@@ -230,6 +230,18 @@ class TestReplay:
         assert store.settle(succeeded(granted)) is False
         assert found(store, granted.id).state is State.PENDING
 
+    def test_a_replayed_job_may_run_though_its_deadline_is_over(self, store: Store) -> None:
+        granted = die(store, new_job(deadline_in=NONE))
+        store.replay([granted.id])
+        assert [row.expired for row in take(store)] == [False]
+        remaining = claim(store, granted.id).remaining
+        assert remaining is None or remaining > NONE
+
+    def test_a_replayed_job_keeps_a_deadline_that_is_not_over(self, store: Store) -> None:
+        granted = die(store, new_job(deadline_in=LONG))
+        store.replay([granted.id])
+        assert claim(store, granted.id).deadline == granted.deadline
+
     def test_a_replay_moves_a_job_once(self, store: Store) -> None:
         granted = die(store)
         assert [a.answer for a in store.replay([granted.id]) + store.replay([granted.id])] == ["replayed", "skipped"]

@@ -1,0 +1,59 @@
+"""Where the database is."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from celery_guard.errors import SettingError
+from celery_guard.store.sql import open_store
+from celery_guard.store.sql.address import address
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("postgresql://h/d", "postgresql+psycopg://h/d"),
+        ("postgres://h/d", "postgresql+psycopg://h/d"),
+        ("postgresql+psycopg2://h/d", "postgresql+psycopg2://h/d"),
+        ("mysql://h/d", "mysql+pymysql://h/d"),
+        ("mariadb://h/d", "mariadb+pymysql://h/d"),
+        ("sqlite:///guard.db", "sqlite:///guard.db"),
+    ],
+)
+def test_a_url_without_a_driver_is_given_the_one_that_is_installed_with_the_guard(written: str, meant: str) -> None:
+    assert address(written).render_as_string() == meant
+
+
+@pytest.mark.parametrize("wrong", ["", "guard.db", "oracle://h/d"])
+def test_what_is_no_url_of_a_known_database_is_a_setting_error(wrong: str) -> None:
+    with pytest.raises(SettingError):
+        open_store(wrong)
+
+
+def test_a_driver_that_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingError, match=r"celery-guard\[postgresql\]"):
+        open_store("postgresql://h/d")
+
+
+def test_opening_a_store_opens_no_connection() -> None:
+    store = open_store("postgresql+psycopg://nobody@192.0.2.1/nowhere")
+    assert "nowhere" in repr(store)
+    store.close()
+
+
+def test_a_password_is_never_shown() -> None:
+    assert "secret" not in repr(open_store("postgresql://user:secret@h/d"))
+
+
+def test_a_database_in_memory_says_what_it_cannot_keep() -> None:
+    store = open_store("sqlite://")
+    assert set(store.limits) == {"G1", "G5"}
+    with pytest.raises(NotImplementedError, match="G5"):
+        store.begin()
+
+
+def test_a_database_on_disk_keeps_every_guarantee(embedded: object) -> None:
+    assert embedded.limits == {}  # type: ignore[attr-defined]

@@ -1,0 +1,90 @@
+"""The texts of the statements, in each dialect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Dialect
+from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from celery_guard.job.instant import Instant
+from celery_guard.store.sql import accept as acceptance
+from celery_guard.store.sql.statement import Texts
+from celery_guard.store.sql.statements import accept, run
+from celery_guard.store.sql.statements.run import Beside, Compare, Fate
+from celery_guard.testing.conformance.builders import LONG, keyed
+
+#: Psycopg remembers how it has translated a text only within these bounds.
+_REMEMBERED_LENGTH, _REMEMBERED_PARAMETERS = 4096, 50
+
+_AT_ONCE: list[tuple[Any, ...]] = [
+    *((accept.accept, keyed_, notify) for keyed_ in (False, True) for notify in (False, True)),
+    *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
+    (run.claim_returning,),
+]
+
+_IN_STEPS: list[tuple[Any, ...]] = [
+    (accept.accept_payload,),
+    (accept.accept_job,),
+    (accept.withdraw_payload,),
+    (accept.replace_payload,),
+    *((accept.find, by_key, locked) for by_key in (False, True) for locked in (False, True)),
+    *((run.move, fate, compare) for fate in Fate for compare in Compare),
+    *((run.beside, what) for what in Beside),
+    (run.claim,),
+    (run.standing,),
+    (run.speak,),
+    (run.release,),
+]
+
+
+def _texts(dialect: Dialect, shapes: list[tuple[Any, ...]]) -> Iterator[str]:
+    texts = Texts(dialect)
+    for statement, *shape in shapes:
+        yield texts.of(statement, *shape).sql
+
+
+def test_what_postgresql_runs_in_one_statement_stays_within_the_drivers_memory() -> None:
+    for sql in _texts(PGDialect_psycopg(), _AT_ONCE):
+        assert len(sql) < _REMEMBERED_LENGTH
+        assert len(set(re.findall(r"%\((\w+)\)s", sql))) < _REMEMBERED_PARAMETERS
+
+
+@pytest.mark.parametrize("dialect", [MySQLDialect_pymysql, SQLiteDialect_pysqlite, PGDialect_psycopg])
+def test_states_and_reasons_are_spelled_out_so_that_partial_indexes_are_found(dialect: Callable[[], Dialect]) -> None:
+    for sql in _texts(dialect(), _IN_STEPS):
+        assert not re.search(r"state(?: =| IN \()\s*(?:\?|%s|%\((?!was_|state_))", sql), sql
+
+
+@pytest.mark.parametrize("dialect", [MySQLDialect_pymysql, SQLiteDialect_pysqlite])
+def test_no_statement_gives_a_column_from_one_that_it_has_assigned_before(dialect: Callable[[], Dialect]) -> None:
+    """MySQL reads the new value of a column on the right of an assignment that follows."""
+    for sql in _texts(dialect(), [shape for shape in _IN_STEPS if shape[0] in (run.move, run.claim)]):
+        assignments = re.search(r" SET (.*) WHERE ", sql)
+        assert assignments is not None
+        assigned: set[str] = set()
+        for name, value in re.findall(r"(\w+)=(.*?)(?=, \w+=|$)", assignments[1]):
+            read = set(re.findall(r"guard_job\.(\w+)", value))
+            assert not read & assigned, sql
+            assigned.add(name)
+
+
+def test_a_text_is_made_once() -> None:
+    texts = Texts(SQLiteDialect_pysqlite())
+    assert texts.of(run.move, Fate.ENDS, Compare.OWNER) is texts.of(run.move, Fate.ENDS, Compare.OWNER)
+    assert texts.of(run.move, Fate.ENDS, Compare.OWNER) is not texts.of(run.move, Fate.WAITS, Compare.OWNER)
+
+
+@pytest.mark.parametrize("dialect", [MySQLDialect_pymysql, SQLiteDialect_pysqlite, PGDialect_psycopg])
+def test_what_a_door_hands_to_a_driver_is_plain(dialect: Callable[[], Dialect]) -> None:
+    job = keyed("order 1", deadline=Instant(5), deadline_in=LONG, delay=LONG, priority=3)
+    text = Texts(dialect()).of(accept.accept_job)
+    values = {**acceptance._values(job), "held_key_": job.key}
+    parameters = text.parameters(values)
+    for value in parameters.values() if isinstance(parameters, dict) else parameters:
+        assert type(value) in (str, int, bytes, type(None))
