@@ -261,7 +261,7 @@ class Runner:
                 return write.next(
                     after_retry_asked(granted, error, delay, contract, elapsed, self._draw), error, payload
                 )
-            case Rejected(error=error, requeue=True):
+            case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
                 return write.next(after_retry_asked(granted, error, None, contract, elapsed, self._draw), error)
             case Rejected(error=error):
                 return write.next(Next(State.DEAD, Reason.REJECTED, failure_class=FailureClass.CONTROL), error)
@@ -298,6 +298,11 @@ class Runner:
 def _gave_up(outcome: Outcome) -> bool:
     """The body stopped because it is not the owner any more."""
     return isinstance(outcome, Stopped) and not isinstance(outcome.error, (JobCancelled, DeadlinePassed))
+
+
+def _may_ask_again(granted: Granted, contract: Effective) -> bool:
+    """A body that gives its message back asks for another run, as often as it may call ``self.retry``."""
+    return contract.explicit_retries is None or granted.retries < contract.explicit_retries
 
 
 class _Writer:

@@ -25,7 +25,8 @@ class Hooked(GuardedTask):
     abstract = True
 
     def on_dead(self, job_id: str, error: BaseException) -> None:
-        history = [failure.type_name.rpartition(".")[2] for failure in guard.store.job(job_id).failures]
+        job = guard.store.job(job_id)
+        history = [failure.type_name.rpartition(".")[2] for failure in job.failures] if job is not None else []
         mark(f"on_dead {type(error).__name__} {error} {history}")
 
     def on_failure(self, exc: Any, task_id: str, *rest: Any) -> None:
@@ -52,6 +53,12 @@ def control(self: Any, what: str) -> None:
     if what == "reject":
         raise Reject("no", requeue=False)
     sys.exit(3)
+
+
+@task(base=Hooked, bind=True, max_retries=2, default_retry_delay=0.05)
+def gives_back(self: Any) -> None:
+    mark("gives_back", self)
+    raise Reject("not here", requeue=True)
 
 
 @task(base=Hooked, bind=True)

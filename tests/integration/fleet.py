@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from celery_guard.job.row import Job
 from celery_guard.store.protocol import Store
 
 __all__ = ["Fleet", "Worker", "eventually"]
@@ -79,10 +81,8 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL for the node: main process, children and relay at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
         self._file.close()
 
@@ -193,6 +193,12 @@ class Fleet:
 
     def counted(self) -> Counter[str]:
         return Counter(self.marks())
+
+    def job(self, id: str) -> Job:
+        """The job's row, which is there."""
+        job = self.store.job(id)
+        assert job is not None, f"no row of {id}"
+        return job
 
     def state(self, id: str) -> str | None:
         job = self.store.job(id)

@@ -67,9 +67,17 @@ def test_retry_1_control_flow_is_not_a_failure_to_retry(fleet: Fleet, what: str,
     fleet.worker()
     job = fleet.settled(result.id)
     assert (job.state.value, job.reason.value, job.attempts) == (state, reason, 1)
-    eventually(lambda: fleet.store.job(result.id).told, what="told")
+    eventually(lambda: fleet.job(result.id).told, what="told")
     assert fleet.counted()[f"control {what}"] == 1
     assert result.state == {"ignore": "PENDING", "reject": "FAILURE", "exit": "FAILURE"}[what]
+
+
+def test_retry_1_a_message_that_is_given_back_is_given_back_a_bounded_number_of_times(fleet: Fleet) -> None:
+    result = fleet.app.gives_back.delay()
+    fleet.worker()
+    job = fleet.settled(result.id)
+    assert (job.state.value, job.reason.value, job.attempts) == ("dead", "rejected", 3)
+    assert fleet.counted()["gives_back"] == 3
 
 
 def test_retry_1_a_body_that_swallows_the_soft_limit_has_succeeded(fleet: Fleet) -> None:
@@ -122,7 +130,7 @@ def test_retry_3_every_attempt_sees_the_same_message(fleet: Fleet, part: str, ho
     assert {name: seen[0][name] for name in expected} == expected
     assert seen[0]["routing_key"].endswith("-override")
     assert seen[0]["deadline"] != "None"
-    assert seen[0]["key"] == fleet.store.job(result.id).key
+    assert seen[0]["key"] == fleet.job(result.id).key
     eventually(lambda: fleet.counted()["note linked"] == 1, what="the link")
     assert fleet.counted()["note errback"] == 0
 
@@ -138,7 +146,7 @@ def test_retry_3_iv_a_replayed_dead_letter_sees_the_same_message(fleet: Fleet) -
     seen = records(fleet, result.id)
     assert len(seen) == 3
     assert all(one == seen[0] for one in seen), seen
-    job = fleet.store.job(result.id)
+    job = fleet.job(result.id)
     assert (job.replays, len(job.failures)) == (2, 2)
 
 

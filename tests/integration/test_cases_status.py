@@ -28,7 +28,7 @@ def test_stat_1_i_success_is_never_replaced_by_the_main_process(fleet: Fleet) ->
     job = fleet.settled(result.id)
     assert (job.state.value, job.attempts) == ("succeeded", 1)
     # nobody noted that Celery was told, so it is told again, without the body
-    eventually(lambda: fleet.store.job(result.id).told, what="told")
+    eventually(lambda: fleet.job(result.id).told, what="told")
     assert (result.state, result.get(), fleet.counted()["stored_then_killed"]) == ("SUCCESS", "stored", 1)
 
 
@@ -52,7 +52,7 @@ def test_stat_1_iii_a_member_delivered_twice_counts_once(fleet: Fleet, position:
     fleet.worker()
     assert result.get(timeout=30) == 6
     fleet.all_quiet()
-    eventually(lambda: fleet.store.job(result.id).told, what="told")
+    eventually(lambda: fleet.job(result.id).told, what="told")
     assert fleet.counted() == {"add": 3, "total": 1}
 
 
@@ -62,8 +62,8 @@ def test_stat_1_iv_a_result_that_could_not_be_stored_is_told_again_without_the_b
     job = fleet.settled(result.id)
     assert job.state.value == "succeeded"
     assert result.get(timeout=30) == "done"
-    eventually(lambda: fleet.store.job(result.id).told, what="told")
-    job = fleet.store.job(result.id)
+    eventually(lambda: fleet.job(result.id).told, what="told")
+    job = fleet.job(result.id)
     assert (job.state.value, job.attempts, fleet.counted()["backend_out"]) == ("succeeded", 1, 1)
 
 
@@ -91,7 +91,7 @@ def test_stat_2_any_exception_can_be_recorded(make_fleet: Callable[..., Fleet], 
         assert failure.message.startswith(message) or message in failure.message, failure.message[:200]
         assert len(failure.message.encode()) <= 4096
         assert len(failure.traceback.encode()) <= 32768
-    assert fleet.store.job(ids["huge"]).failures[0].truncated
+    assert fleet.job(ids["huge"]).failures[0].truncated
     alive = fleet.app.app.tasks["tests.integration.app.add"].delay(1, 1)
     assert alive.get(timeout=30) == 2
     assert worker.process.poll() is None

@@ -24,7 +24,7 @@ def test_a_job_runs_once_and_its_result_reaches_celery(fleet: Fleet) -> None:
     assert result.get(timeout=30) == 5
     job = fleet.settled(result.id)
     assert (job.state.value, job.attempts, job.fence) == ("succeeded", 1, 1)
-    eventually(lambda: fleet.store.job(result.id).told, what="told")
+    eventually(lambda: fleet.job(result.id).told, what="told")
     assert fleet.marks() == ["add"]
 
 

@@ -74,7 +74,7 @@ def _declared(task: Any, name: str) -> Any:
     for kind in type(task).__mro__:
         if kind is Task:
             break
-        if name in kind.__dict__ and not (name == "max_retries" and getattr(kind, "abstract", False)):
+        if name in kind.__dict__:
             value = kind.__dict__[name]
             # ``bind`` writes the app's configuration onto the class: None there means that nobody said anything
             return UNSET if value is None and name != "max_retries" else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ LEASE = timedelta(seconds=2)
 SOON = Backoff(base=1, cap=1, jitter=False)
 
 
-def granted(**facts: object) -> Granted:
+def granted(**facts: Any) -> Granted:
     plain = Granted(
         id="j", fence=1, owner="o", generation=0, attempts=1, crashes=0, retries=0, cancel=False, remaining=None,
         deadline=None, age=NOTHING, tenant=None, key=None, correlation_id=None, holder=None,
@@ -31,7 +32,7 @@ def granted(**facts: object) -> Granted:
     return replace(plain, **facts)
 
 
-def lapsed(**facts: object) -> Attempt:
+def lapsed(**facts: Any) -> Attempt:
     plain = Attempt(
         id="j", task="t", queue="q", state=State.RUNNING, reason=None, fence=1, owner="o", attempts=1, crashes=0, retries=0,
         publications=1, cancel=False, age=timedelta(seconds=5), total=timedelta(seconds=5),
@@ -39,18 +40,18 @@ def lapsed(**facts: object) -> Attempt:
     return replace(plain, **facts)
 
 
-def contract(*, best_effort: bool = False, timing: Timing | None = None, **retry: object) -> Effective:
+def contract(*, best_effort: bool = False, timing: Timing | None = None, **retry: Any) -> Effective:
     return Effective(
         task="t", retry=Retry(**{"base": 1, "cap": 1, "jitter": False, **retry}), timing=timing or Timing(),
         best_effort=best_effort,
     )  # fmt: skip
 
 
-def failed(error: BaseException, effective: Effective, **facts: object) -> Next:
+def failed(error: BaseException, effective: Effective, **facts: Any) -> Next:
     return after_failure(granted(**facts), error, effective, NOTHING, random.Random(1))
 
 
-def crashed(effective: Effective, **facts: object) -> Next:
+def crashed(effective: Effective, **facts: Any) -> Next:
     return after_crash(lapsed(**facts), effective, LEASE, SOON, random.Random(1))
 
 
@@ -99,7 +100,7 @@ def test_the_time_that_the_attempt_took_counts() -> None:
 def test_a_retry_that_is_asked_for_takes_its_own_delay_and_the_same_bounds() -> None:
     effective = contract(max_attempts=2)
 
-    def asked(**facts: object) -> Next:
+    def asked(**facts: Any) -> Next:
         return after_retry_asked(granted(**facts), None, timedelta(seconds=30), effective, NOTHING, random.Random())
 
     assert asked().delay == timedelta(seconds=30)
