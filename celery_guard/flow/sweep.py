@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
+from celery_guard.contract.failure_class import FailureClass
 from celery_guard.job.decide import Next, after_crash
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Attempt, StoredFailure
@@ -89,7 +90,7 @@ class Sweep:
         moved = 0
         waiting: list[Attempt] = []
         depths: dict[str, int | None] = {}
-        for attempt in self._store.suspects(_LIMIT):
+        for attempt in self._store.suspects(_LIMIT, self._settings.suspect_after):
             if attempt.queue not in depths:
                 try:
                     depths[attempt.queue] = self._publisher.depth(attempt.queue)
@@ -125,16 +126,16 @@ class Sweep:
     def _settlement(self, attempt: Attempt, next: Next, failure: StoredFailure | None, *, crashed: bool) -> Settlement:
         again = next.state is State.PENDING
         if failure is None and crashed:
-            failure = self._describe(attempt, _lapse_error(attempt, next))
+            failure = self._describe(attempt, _lapse_error(attempt, next), next.failure_class)
         return Settlement(
             attempt.id, attempt.fence, attempt.owner, next.state, next.reason, next.delay, tell_within=timedelta(0),
             keep=self._settings.keep if next.state is State.CANCELLED else self._settings.keep_dead, failure=failure,
             crashed=crashed and next.reason in (Reason.LOST, Reason.CRASHED), retried=again and next.reason is Reason.RETRY,
         )  # fmt: skip
 
-    def _describe(self, attempt: Attempt, error: Exception) -> StoredFailure:
+    def _describe(self, attempt: Attempt, error: Exception, found: FailureClass | None = None) -> StoredFailure:
         return describe(
-            error, failure_class="unknown", task=attempt.task, worker=attempt.owner or self._name, fence=attempt.fence,
+            error, failure_class=found or FailureClass.UNKNOWN, task=attempt.task, worker=attempt.owner or self._name, fence=attempt.fence,
             attempt=attempt.attempts,
         )  # fmt: skip
 
@@ -147,7 +148,7 @@ def _lapse_error(attempt: Attempt, next: Next) -> Exception:
     if next.reason in (Reason.TIME_LIMIT, Reason.RETRY):
         return TimeoutError(f"time limit: the attempt ran for {attempt.age} and was ended, or hung")
     return RuntimeError(
-        f"worker lost: the process {attempt.owner} stopped renewing its lease {attempt.age} after the start"
+        f"worker lost: the process {attempt.owner} did not renew its lease, which ended {attempt.leased} after the start"
     )
 
 

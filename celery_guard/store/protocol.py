@@ -217,8 +217,11 @@ class Store(Protocol):
         """Running rows whose lease has ended."""
         ...
 
-    def suspects(self, limit: int) -> list[Attempt]:
-        """Sent rows that nobody claimed for longer than they should have waited."""
+    def suspects(self, limit: int, margin: timedelta = timedelta(0)) -> list[Attempt]:
+        """Sent rows that nobody claimed for longer than they should have waited.
+
+        One is ``overtaken`` if a job that was published to the same queue more than ``margin`` after it is running.
+        """
         ...
 
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:

@@ -6,6 +6,7 @@ driver knows, so what is seen is what is sent: SQLAlchemy's statements, those of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -55,15 +56,44 @@ class _Connection(_StandIn):
 
 
 class _Cursor(_StandIn):
+    """Fetches what a write answers with at once: SQLite has not done all of it before its last row is fetched."""
+
+    def __init__(self, inner: Any, writing: Writing) -> None:
+        super().__init__(inner, writing)
+        object.__setattr__(self, "_rows", None)
+
     def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
+        object.__setattr__(self, "_rows", None)
         if not str(statement).lstrip().upper().startswith(_WRITES):
-            return self._inner.execute(statement, *args, **kwargs)
+            return self._own(self._inner.execute(statement, *args, **kwargs))
         with self._writing():
-            return self._inner.execute(statement, *args, **kwargs)
+            answer = self._inner.execute(statement, *args, **kwargs)
+            if self._inner.description is not None:
+                object.__setattr__(self, "_rows", deque(self._inner.fetchall()))
+        return self._own(answer)
 
     def executemany(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
         with self._writing():
-            return self._inner.executemany(statement, *args, **kwargs)
+            return self._own(self._inner.executemany(statement, *args, **kwargs))
+
+    def fetchone(self) -> Any:
+        if self._rows is None:
+            return self._inner.fetchone()
+        return self._rows.popleft() if self._rows else None
+
+    def fetchmany(self, size: int = 1) -> Any:
+        if self._rows is None:
+            return self._inner.fetchmany(size)
+        return [self._rows.popleft() for _ in range(min(size, len(self._rows)))]
+
+    def fetchall(self) -> Any:
+        if self._rows is None:
+            return self._inner.fetchall()
+        return self.fetchmany(len(self._rows))
+
+    def _own(self, answer: Any) -> Any:
+        """psycopg's and SQLite's cursors answer with themselves."""
+        return self if answer is self._inner else answer
 
     def __enter__(self) -> Any:
         self._inner.__enter__()
@@ -73,4 +103,4 @@ class _Cursor(_StandIn):
         return self._inner.__exit__(*exc)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._inner)
+        return iter(self._inner if self._rows is None else self.fetchall())

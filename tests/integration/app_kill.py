@@ -5,6 +5,7 @@ The points are there in processes that ask for them (see ``celery_guard.testing.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -12,16 +13,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from celery.signals import worker_before_create_process
 from sqlalchemy import text
 
 from celery_guard import GuardedTask
 from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import runtime_of
-from celery_guard.testing.faults import RECORD, Faults, install, install_from
+from celery_guard.testing.faults import RECORD, Faults
+from celery_guard.testing.steps import install, install_from
 
 from .app import app, chain, guard, mark, task
 
-__all__ = ["app", "book", "book_note", "chain", "guard", "mark", "part", "relay_in_children", "step", "sum_up", "work"]
+__all__ = ["app", "book", "chain", "guard", "mark", "part", "relay_in_children", "step", "sum_up", "work"]
+
+
+@worker_before_create_process.connect(weak=False)
+def _fork_lightly(**_: Any) -> None:
+    """Celery collects garbage before each fork. Where children die by the dozen, what is there already is no garbage."""
+    gc.freeze()
 
 
 @task(base=GuardedTask, bind=True)

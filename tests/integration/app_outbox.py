@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from celery import signals
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -63,3 +65,96 @@ def look_up(self: Any, order: int) -> bool:
         found = connection.scalar(text("SELECT id FROM shop_order WHERE id = :id"), {"id": order}) is not None
     mark(f"order {order} {'found' if found else 'missing'}", self)
     return found
+
+
+# -- connections to databases -------------------------------------------------------------------------------------------
+
+
+def _note_session(connection: Any, record: Any, proxy: Any) -> None:
+    """A connection of some pool is about to be used here: by which process, and which session of the server's it is."""
+    mark(f"session {os.getpid()} {connection.info.backend_pid}")
+
+
+def _touch(**_: Any) -> None:
+    """The worker's main process uses the store, between forks of its children."""
+    guard.store.counts()
+    mark(f"parent {os.getpid()}")
+
+
+if os.environ.get("APP_SESSIONS"):
+    event.listen(Pool, "checkout", _note_session)
+if os.environ.get("APP_PARENT_TOO"):
+    signals.worker_ready.connect(_touch, weak=False)
+    signals.worker_shutting_down.connect(_touch, weak=False)
+
+
+@task(base=GuardedTask, bind=True)
+def forks(self: Any) -> None:
+    """A body that forks, and whose child uses the store too, without a word to anybody."""
+    child = os.fork()
+    if child == 0:
+        note.delay("from a fork")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    mark(f"forks {status}", self)
+
+
+@task(base=GuardedTask, bind=True, acks_late=True)
+def late_note(self: Any, what: Any) -> Any:
+    mark(f"late note {what}", self)
+    return what
+
+
+def hang_up_on_everybody() -> None:
+    """Have the server close every session on the store's database, of whichever process."""
+    postgresql = guard.settings.store.startswith("postgresql")
+    others = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        if postgresql
+        else "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    )
+    with shop().connect() as connection:
+        for (session,) in connection.execute(text(others)).all():
+            if not postgresql:
+                # one that has just ended by itself is fine too
+                with suppress(DBAPIError):
+                    connection.execute(text("KILL :id"), {"id": session})
+
+
+@task(base=GuardedTask, bind=True)
+def hung_up_on(self: Any, what: str) -> str:
+    mark(f"hung up {what}", self)
+    hang_up_on_everybody()
+    return what
+
+
+@task(base=GuardedTask, bind=True)
+def hung_up_on_inside(self: Any) -> None:
+    """The connection of its own writes is closed before they commit; once."""
+    mark("writes", self)
+    self.job.transaction().execute(text("INSERT INTO shop_order (id) VALUES (7)"))
+    if flag("hung up"):
+        hang_up_on_everybody()
+
+
+@task(base=GuardedTask, bind=True)
+def poisons_own_session(self: Any) -> None:
+    """Leaves a session of its own as it is, in a transaction that the database has given up; and swallows why."""
+    global _left_open
+    _left_open = Session(shop())
+    _left_open.execute(text("INSERT INTO shop_order (id) VALUES (8)"))
+    with suppress(DBAPIError):
+        _left_open.execute(text("SELECT 1 / 0 FROM nowhere"))
+    mark("poisoned", self)
+
+
+@task(base=GuardedTask, bind=True)
+def poisons_its_transaction(self: Any) -> None:
+    session = self.job.transaction()
+    session.execute(text("INSERT INTO shop_order (id) VALUES (9)"))
+    with suppress(DBAPIError):
+        session.execute(text("SELECT 1 / 0 FROM nowhere"))
+    mark("poisoned", self)
+
+
+_left_open: Session | None = None

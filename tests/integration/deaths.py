@@ -22,10 +22,11 @@ from typing import Any
 
 from celery import chord
 from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
 from celery_guard.testing.faults import RECORD, Faults
 
-from .fleet import Fleet
+from .fleet import Fleet, Worker
 
 __all__ = ["MODULE", "Case", "Deaths", "life_before", "right"]
 
@@ -68,23 +69,26 @@ class Case:
 
 
 class Deaths:
-    """The cases of one fleet. Its workers die where they are told to if they are started with :attr:`environment`."""
+    """The cases of one fleet, and workers that die over them."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        folder = fleet.folder / "deaths"
-        folder.mkdir()
-        self.environment = {"GUARD_TEST_FAULTS": str(folder)}
-        self.faults = Faults(folder)
+        self.fleet = fleet
+        self.folder = fleet.folder / "deaths"
+        self.folder.mkdir()
+        self.faults = Faults(self.folder)
         self.cases: list[Case] = []
-        self._engine = create_engine(fleet.environment["CELERY_GUARD_STORE"])
+        self._engine = create_engine(fleet.environment["CELERY_GUARD_STORE"], poolclass=NullPool)
         with self._engine.begin() as connection:
             connection.execute(text("CREATE TABLE IF NOT EXISTS shop_booking (job VARCHAR(200))"))
             connection.execute(text("DELETE FROM shop_booking"))
 
+    def worker(self, concurrency: int, act: str = "die") -> Worker:
+        """A worker whose children do this at the points that they are to die at: ``die`` or ``stay``."""
+        return self.fleet.worker("prefork", concurrency, GUARD_TEST_FAULTS=str(self.folder), GUARD_TEST_FAULT=act)
+
     def send(self, kind: str, aim: str) -> Case:
         """Enqueue a job of a kind that dies at ``aim``."""
-        app, number = self._fleet.app, len(self.cases)
+        app, number = self.fleet.app, len(self.cases)
         id = f"{aim}@{kind}-{number}"
         ids: tuple[str, ...] = (id,)
         if kind == "chord":
@@ -108,9 +112,9 @@ class Deaths:
         ways = [[point for point in self.faults.recorded(id) if point.startswith(_CHILD)] for id in case.ids]
         return max(ways, key=len)
 
-    def rest(self, seconds: float = 100) -> None:
+    def rest(self, seconds: float = 100, expected: int = 0) -> None:
         """Wait until all that is to come has come, and was told. What is missing by then is missing in :meth:`left`."""
-        expected = sum(_ROWS[case.kind] for case in self.cases)
+        expected = expected or sum(_ROWS[case.kind] for case in self.cases)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self._rested(expected):
@@ -119,17 +123,16 @@ class Deaths:
 
     def left(self, cases: Sequence[Case]) -> dict[Case, dict[str, Any]]:
         """What each of the cases has left."""
-        rows = self._fleet.store.jobs(limit=10_000)
+        rows = self.fleet.store.jobs(limit=10_000)
         with self._engine.connect() as connection:
             booked = Counter(connection.execute(text("SELECT job FROM shop_booking")).scalars())
-        self._engine.dispose()
         return {case: self._left(case, rows, booked) for case in cases}
 
     def _rested(self, expected: int) -> bool:
-        counts = self._fleet.store.counts()
+        counts = self.fleet.store.counts()
         if sum(counts.values()) < expected or {state.value for state in counts} & {"pending", "sent", "running"}:
             return False
-        return all(job.told for job in self._fleet.store.jobs(limit=10_000))
+        return all(job.told for job in self.fleet.store.jobs(limit=10_000))
 
     def _left(self, case: Case, rows: list[Any], booked: Counter[str]) -> dict[str, Any]:
         own = [job for job in rows if job.id in case.ids]
@@ -137,7 +140,7 @@ class Deaths:
         if case.kind == "chord":
             follow = [job for job in rows if job.id == case.result.id]
         followers = {job.id for job in follow}
-        lines = self._fleet.lines()
+        lines = self.fleet.lines()
         return {
             "ends": {job.state.value for job in (*own, *follow)},
             "told": all(job.told for job in (*own, *follow)),

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from celery import Celery
 from celery.exceptions import TaskRevokedError
-from click.testing import CliRunner
 
-from celery_guard.operate.cli.main import guard
-
+from .faults import APP, found, stranger, typed
 from .fleet import Fleet, eventually
 
 pytestmark = pytest.mark.integration
@@ -21,21 +15,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
-    return make_fleet("redis-postgresql", "tests.integration.app_faults")
-
-
-def typed(fleet: Fleet, *words: str) -> tuple[int, Any]:
-    """The exit status of ``celery guard <words> --json``, and what it prints."""
-    context = SimpleNamespace(app=fleet.app.app, no_color=True)
-    result = CliRunner().invoke(guard, [*words, "--json"], obj=context, catch_exceptions=False)
-    return result.exit_code, json.loads(result.stdout)
-
-
-def stranger(fleet: Fleet) -> Celery:
-    """An app at the same broker that knows nothing of the guard, such as a dashboard's."""
-    app = Celery("elsewhere", broker=fleet.environment["APP_BROKER"], set_as_current=False)
-    app.conf.update(json.loads(fleet.environment["APP_CONF"]))
-    return app
+    return make_fleet("redis-postgresql", APP)
 
 
 def assert_withdrawn(fleet: Fleet, id: str) -> None:
@@ -49,8 +29,8 @@ def assert_withdrawn(fleet: Fleet, id: str) -> None:
 def test_cancel_1_i_a_job_that_was_cancelled_while_no_worker_ran_never_starts(fleet: Fleet) -> None:
     app = fleet.app
     by_command, by_celery = app.note.delay("by command"), app.note.delay("by celery")
-    code, (answer,) = typed(fleet, "jobs", "cancel", by_command.id)
-    assert (code, answer["answer"]) == (0, "cancelled")
+    (answer,) = typed(fleet, "jobs", "cancel", by_command.id)
+    assert answer["answer"] == "cancelled"
     by_celery.revoke()
     fleet.worker("prefork", 1)
     assert app.add.delay(1, 2).get(timeout=30) == 3
@@ -83,8 +63,8 @@ def test_cancel_1_iii_a_cancel_does_not_hit_the_next_job_of_the_same_process(fle
     fleet.until(b.id, "running")
     assert_withdrawn(fleet, a.id)
     dashboard.control.revoke(a.id, terminate=True, signal="SIGKILL")
-    code, (answer,) = typed(fleet, "jobs", "cancel", a.id)
-    assert (code, answer["answer"]) == (1, "too late")
+    (answer,) = typed(fleet, "jobs", "cancel", a.id, status=1)
+    assert answer["answer"] == "too late"
     fleet.raise_flag("b")
     assert b.get(timeout=30) == "b"
     job = fleet.settled(b.id)
@@ -96,12 +76,12 @@ def test_cancel_1_iii_a_cancel_does_not_hit_the_next_job_of_the_same_process(fle
 def test_cancel_1_a_cancel_after_the_end_is_too_late_and_changes_nothing(standing: Fleet) -> None:
     result = standing.app.add.delay(2, 3)
     assert result.get(timeout=30) == 5
-    eventually(lambda: (job := standing.store.job(result.id)) and job.told)
-    before = standing.store.job(result.id)
-    code, (answer,) = typed(standing, "jobs", "cancel", result.id)
-    assert (code, answer["answer"], answer["state"]) == (1, "too late", "succeeded")
+    eventually(lambda: found(standing, result.id).told)
+    before = found(standing, result.id)
+    (answer,) = typed(standing, "jobs", "cancel", result.id, status=1)
+    assert (answer["answer"], answer["state"]) == ("too late", "succeeded")
     result.revoke(terminate=True)
-    assert standing.store.job(result.id) == before
+    assert found(standing, result.id) == before
     assert result.get(timeout=30) == 5
 
 
@@ -110,17 +90,17 @@ def test_cancel_1_iv_the_same_is_seen_in_every_pool(fleet: Fleet) -> None:
     app = fleet.app
     pools = ["gevent", "solo", "threads"]
     queues = {pool: f"{fleet.queue}-{pool}" for pool in pools}
-    for pool in pools:
-        fleet.worker(pool, 1, "-Q", queues[pool], ready=False)
-    for worker in fleet.workers:
+    for worker in [fleet.worker(pool, 1, "-Q", queues[pool], ready=False) for pool in pools]:
         worker.ready()
     done = {pool: app.note.apply_async((f"done {pool}",), queue=queues[pool]) for pool in pools}
     for result in done.values():
         result.get(timeout=30)
     running = {pool: app.wait_for.apply_async((pool,), queue=queues[pool]) for pool in pools}
-    waiting = {pool: app.note.apply_async((f"waiting {pool}",), queue=queues[pool]) for pool in pools}
     for pool in pools:
         fleet.until(running[pool].id, "running")
+    waiting = {pool: app.note.apply_async((f"waiting {pool}",), queue=queues[pool]) for pool in pools}
+    for pool in pools:
+        fleet.until(waiting[pool].id, "sent")
         assert fleet.store.cancel(waiting[pool].id).answer == "cancelled"
         assert fleet.store.cancel(running[pool].id).answer == "asked"
         assert fleet.store.cancel(done[pool].id).answer == "too late"

@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery
-from click.testing import CliRunner
 
 from celery_guard.errors import JobFailed, KeyConflict
 from celery_guard.job.envelope import HEADER
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Conflict
-from celery_guard.operate.cli.main import guard
 
+from .faults import APP, causes, entered, ignored, received, stranger, typed
 from .fleet import Fleet, Worker, eventually
 
 pytestmark = pytest.mark.integration
 
-FAULTS = "tests.integration.app_faults"
-
 #: Copies of what is held for longer than a second come back every second.
 IMPATIENT = {"visibility_timeout": 1, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-
-
-def typed(fleet: Fleet, *words: str) -> Any:
-    """What ``celery guard <words> --json`` prints."""
-    context = SimpleNamespace(app=fleet.app.app, no_color=True)
-    return json.loads(CliRunner().invoke(guard, [*words, "--json"], obj=context, catch_exceptions=False).stdout)
-
-
-def publisher(fleet: Fleet) -> Celery:
-    """An app that sends to the same queue and knows nothing of the guard."""
-    app = Celery("elsewhere", broker=fleet.environment["APP_BROKER"], set_as_current=False)
-    app.conf.update(json.loads(fleet.environment["APP_CONF"]))
-    return app
 
 
 def with_the_broker(fleet: Fleet) -> dict[str, int]:
@@ -50,17 +32,11 @@ def with_the_broker(fleet: Fleet) -> dict[str, int]:
             return {"waiting": waiting, "taken": int(client.hlen("unacked"))}
 
 
-def received(worker: Worker, id: str) -> int:
-    return worker.output().count(f"[{id}] received")
-
-
-def ignored(worker: Worker, id: str) -> int:
-    return worker.output().count(f"job {id}: nothing to do for this delivery")
-
-
-def entries(fleet: Fleet, id: str) -> list[tuple[int, int]]:
-    """(attempt, fence) of each mark that bodies of the job have left, in order."""
-    return [(attempt, fence) for _, job, attempt, fence in fleet.lines() if job == id]
+def headers_of(fleet: Fleet, id: str) -> Any:
+    """The headers of the stored message."""
+    payload = fleet.store.payload(id)
+    assert payload is not None
+    return json.loads(payload.headers)
 
 
 # -- DUP-1 --------------------------------------------------------------------------------------------------------------
@@ -68,24 +44,23 @@ def entries(fleet: Fleet, id: str) -> list[tuple[int, int]]:
 
 def test_dup_1_a_countdown_over_the_visibility_timeout_waits_in_the_store(make_fleet: Callable[..., Fleet]) -> None:
     """No copy can come of it: the broker does not have it before it is due, and then without an ETA."""
-    fleet = make_fleet("redis-postgresql", FAULTS, transport=IMPATIENT)
+    fleet = make_fleet("redis-postgresql", APP, transport=IMPATIENT)
     relay = fleet.app.guard.relay()
     id = fleet.app.remind.apply_async((7,), countdown=1.5).id
     assert relay.drain() == 0
     assert with_the_broker(fleet) == {"waiting": 0, "taken": 0}
     eventually(lambda: relay.drain() == 1)
     assert with_the_broker(fleet) == {"waiting": 1, "taken": 0}
-    headers = json.loads(fleet.store.payload(id).headers)
-    assert headers["eta"] is None
+    assert headers_of(fleet, id)["eta"] is None
 
 
 def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_fleet: Callable[..., Fleet]) -> None:
     """Copies with an ETA can only come from a publisher without the guard: all of them are adopted as one job."""
-    fleet = make_fleet("redis-postgresql", FAULTS)
+    fleet = make_fleet("redis-postgresql", APP)
     nodes = [fleet.worker(concurrency=4, ready=False) for _ in range(2)]
     for node in nodes:
         node.ready()
-    id, app = str(uuid4()), publisher(fleet)
+    id, app = str(uuid4()), stranger(fleet)
     for _ in range(20):
         app.send_task("tests.integration.app_faults.remind", (7,), task_id=id, countdown=1.5)
     eventually(lambda: sum(received(node, id) for node in nodes) == 20)
@@ -105,7 +80,7 @@ def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_f
 @pytest.fixture
 def redelivered(make_fleet: Callable[..., Fleet]) -> tuple[Fleet, str, Worker]:
     """A long body runs on node A; node B was given its message by the broker, and did nothing with it but acknowledge it."""
-    fleet = make_fleet("redis-postgresql", FAULTS, transport=IMPATIENT)
+    fleet = make_fleet("redis-postgresql", APP, transport=IMPATIENT)
     nodes = [fleet.worker("prefork", 1, ready=False) for _ in range(2)]
     for node in nodes:
         node.ready()
@@ -122,7 +97,7 @@ def test_dup_2_i_redelivered_copies_of_a_running_job_do_nothing(redelivered: tup
     fleet, id, _ = redelivered
     fleet.raise_flag("go")
     job = fleet.settled(id)
-    assert set(entries(fleet, id)) == {(1, 1)}
+    assert set(entered(fleet, id)) == {("step", 1, 1)}
     assert (job.state.value, job.attempts, job.crashes, job.retries, job.failures) == ("succeeded", 1, 0, 0, ())
     assert fleet.app.app.AsyncResult(id).get(timeout=30) > 0
 
@@ -132,12 +107,12 @@ def test_dup_2_ii_a_job_whose_copies_did_nothing_completes_when_its_node_is_kill
 ) -> None:
     fleet, id, a = redelivered
     a.kill()
-    eventually(lambda: (2, 2) in entries(fleet, id), what="B runs")
+    eventually(lambda: ("step", 2, 2) in entered(fleet, id), what="B runs")
     fleet.raise_flag("go")
     job = fleet.settled(id)
     assert (job.state.value, job.attempts, job.crashes) == ("succeeded", 2, 1)
-    assert [failure.message.partition(":")[0] for failure in job.failures] == ["worker lost"]
-    marks = entries(fleet, id)
+    assert causes(job) == ["worker lost"]
+    marks = entered(fleet, id)
     assert marks == sorted(marks)
 
 
@@ -150,14 +125,14 @@ def test_dup_4_every_spelling_is_one_job_and_the_worker_has_the_key_of_the_publi
     others = [sync.delay(name=name, n=2), sync.delay(name, n=2), sync.delay(name)]
     assert [(other.id, other.duplicate) for other in others] == [(first.id, True)] * 3
     job = standing.settled(first.id)
-    assert [what for what, id, _, _ in standing.lines() if id == first.id] == [f"sync {job.key}"]
-    assert json.loads(standing.store.payload(first.id).headers)[HEADER]["key"] == job.key
+    assert entered(standing, first.id) == [(f"sync {job.key}", 1, 1)]
+    assert headers_of(standing, first.id)[HEADER]["key"] == job.key
 
 
 def test_dup_4_a_key_that_a_worker_computes_is_the_one_that_a_publisher_computes(standing: Fleet) -> None:
     """A message without the guard has no key until a worker adopts it, which sees what the serializer has made of the call."""
     name, n = uuid4().hex, {"b": (1, 2), "a": "é"}
-    id = publisher(standing).send_task("tests.integration.app_faults.sync", (name, n)).id
+    id = stranger(standing).send_task("tests.integration.app_faults.sync", (name, n)).id
     assert standing.settled(id).state is State.SUCCEEDED
     again = standing.app.sync.delay(n={"a": "é", "b": [1, 2]}, name=name)
     assert (again.id, again.duplicate) == (id, True)
@@ -194,7 +169,7 @@ def test_dup_4_a_conflict_of_a_message_without_the_guard_is_set_aside(standing: 
     app, order = standing.app, int(uuid4())
     holder = app.charge.delay(order, amount=1)
     assert holder.get(timeout=30) == f"charged {order}"
-    id = publisher(standing).send_task("tests.integration.app.charge", (order, 2)).id
+    id = stranger(standing).send_task("tests.integration.app.charge", (order, 2)).id
     with pytest.raises(KeyConflict):
         app.app.AsyncResult(id).get(timeout=30)
     (message,) = [message for message in typed(standing, "quarantine", "list") if holder.id in message["reason"]]

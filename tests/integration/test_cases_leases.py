@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery
-from click.testing import CliRunner
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
+from celery_guard.job.row import Job
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Duplicate
-from celery_guard.operate.cli.main import guard
 
-from .fleet import Fleet, eventually
+from .faults import APP, entered, found, ignored, received, stranger, typed
+from .fleet import Fleet, Worker, eventually
 
 pytestmark = pytest.mark.integration
 
-FAULTS = "tests.integration.app_faults"
-
-
-def typed(fleet: Fleet, *words: str) -> Any:
-    """What ``celery guard <words> --json`` prints."""
-    context = SimpleNamespace(app=fleet.app.app, no_color=True)
-    return json.loads(CliRunner().invoke(guard, [*words, "--json"], obj=context, catch_exceptions=False).stdout)
-
-
-def publisher(fleet: Fleet) -> Celery:
-    """An app that sends to the same queue and knows nothing of the guard."""
-    app = Celery("elsewhere", broker=fleet.environment["APP_BROKER"], set_as_current=False)
-    app.conf.update(json.loads(fleet.environment["APP_CONF"]))
-    return app
-
 
 def number() -> int:
+    """One that no other test uses as a key."""
     return uuid4().int >> 80
 
 
-def entries(fleet: Fleet, id: str) -> list[list[Any]]:
-    """[what, fence] of each mark that bodies of the job have left, in order."""
-    return [[what, fence] for what, job, _, fence in fleet.lines() if job == id]
+def two_nodes(fleet: Fleet, concurrency: int, *environments: dict[str, str]) -> list[Worker]:
+    """Started together."""
+    nodes = [
+        fleet.worker("prefork", concurrency, ready=False, **environment) for environment in environments or ({}, {})
+    ]
+    return [node.ready() for node in nodes]
 
 
-def lease_end(fleet: Fleet, id: str) -> Any:
-    job = fleet.store.job(id)
-    assert job is not None
-    return job.due
+def owner_first(nodes: list[Worker], id: str) -> list[Worker]:
+    """The node that has had the job, then the other."""
+    return sorted(nodes, key=lambda node: received(node, id), reverse=True)
 
 
-def noted(fleet: Fleet, id: str, failure_class: str) -> Any:
-    """The job, once it has such a failure."""
-    job = fleet.store.job(id)
-    return job if job and failure_class in [failure.failure_class for failure in job.failures] else None
+def classes(job: Job) -> list[tuple[int, str]]:
+    """(fence, class) of each failure."""
+    return [(failure.fence, failure.failure_class) for failure in job.failures]
 
 
 # -- LOCK-1 -------------------------------------------------------------------------------------------------------------
@@ -69,7 +52,7 @@ def test_lock_1_a_held_key_says_who_holds_it_and_until_when_and_an_operator_free
     refused = unique.delay(n)
     assert (refused.duplicate, refused.answer) == (True, Duplicate(refused.answer.id, first.id, State.RUNNING))
     shown = typed(standing, "jobs", "show", first.id)
-    assert shown["key"] == standing.store.job(first.id).key
+    assert shown["key"] == found(standing, first.id).key
     assert shown["owner"]
     assert shown["started"] < shown["due"]
     (answer,) = typed(standing, "jobs", "cancel", first.id)
@@ -89,7 +72,7 @@ def test_lock_1_a_key_is_free_once_its_holder_is_dead(standing: Fleet, how: str,
 
 
 def test_lock_1_a_key_is_free_after_its_holders_node_was_killed(make_fleet: Callable[..., Fleet]) -> None:
-    fleet = make_fleet("redis-postgresql", FAULTS)
+    fleet = make_fleet("redis-postgresql", APP)
     node = fleet.worker("prefork", 1)
     unique, n = fleet.app.unique, number()
     first = unique.delay(n, how="waits")
@@ -97,8 +80,7 @@ def test_lock_1_a_key_is_free_after_its_holders_node_was_killed(make_fleet: Call
     node.kill()
     relay = fleet.app.guard.relay()
     eventually(relay.sweep, what="the sweep finds the lapsed lease")
-    job = fleet.store.job(first.id)
-    assert job is not None
+    job = found(fleet, first.id)
     assert (job.state.value, job.reason and job.reason.value) == ("dead", "crashed")
     assert not unique.delay(n).duplicate
 
@@ -118,7 +100,7 @@ def test_lock_1_a_key_is_free_at_once_when_its_holder_is_revoked_before_it_start
     first.revoke()
     assert standing.state(first.id) == "cancelled"
     assert unique.delay(n).get(timeout=30) == "well"
-    assert entries(standing, first.id) == []
+    assert entered(standing, first.id) == []
 
 
 def test_lock_1_arguments_that_do_not_fit_hold_no_key(standing: Fleet) -> None:
@@ -126,7 +108,7 @@ def test_lock_1_arguments_that_do_not_fit_hold_no_key(standing: Fleet) -> None:
     unique, n = standing.app.unique_for_long, number()
     with pytest.raises(TypeError, match="nonsense"):
         unique.delay(n, nonsense=1)
-    id = publisher(standing).send_task(unique.name, (n,), {"nonsense": 1}).id
+    id = stranger(standing).send_task(unique.name, (n,), {"nonsense": 1}).id
     with pytest.raises(TypeError, match="nonsense"):
         standing.app.app.AsyncResult(id).get(timeout=30)
     assert any("nonsense" in message["reason"] for message in typed(standing, "quarantine", "list"))
@@ -137,32 +119,36 @@ def test_lock_1_arguments_that_do_not_fit_hold_no_key(standing: Fleet) -> None:
 
 
 def test_lock_2_an_owner_that_wakes_up_after_its_lease_changes_nothing(make_fleet: Callable[..., Fleet]) -> None:
-    fleet = make_fleet("redis-postgresql", FAULTS)
+    fleet = make_fleet("redis-postgresql", APP)
     engine = create_engine(fleet.environment["CELERY_GUARD_STORE"], poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE effects (fence INTEGER)"))
-    nodes = [fleet.worker("prefork", 2, ready=False) for _ in range(2)]
-    for node in nodes:
-        node.ready()
+    nodes = two_nodes(fleet, 2)
     id = fleet.app.writes.delay().id
-    eventually(lambda: entries(fleet, id), what="A runs")
-    a, b = sorted(nodes, key=lambda node: f"[{id}] received" in node.output(), reverse=True)
+    eventually(lambda: entered(fleet, id), what="A runs")
+    a, b = owner_first(nodes, id)
     a.pause()
-    eventually(lambda: ["writes", 2] in entries(fleet, id), what="B has taken over")
-    publisher(fleet).send_task(fleet.app.writes.name, (), task_id=id)
-    eventually(lambda: f"job {id}: nothing to do for this delivery" in b.output(), what="C does not start")
+    eventually(lambda: ("writes", 2, 2) in entered(fleet, id), what="B has taken over")
+    stranger(fleet).send_task(fleet.app.writes.name, (), task_id=id)
+    eventually(lambda: ignored(b, id), what="C does not start")
 
     fleet.raise_flag("write-1")
     a.resume()
-    job = eventually(lambda: noted(fleet, id, "superseded"), what="A's attempt is noted")
+    eventually(lambda: (1, "superseded") in classes(found(fleet, id)), what="A's attempt is noted")
+    job = found(fleet, id)
     assert (job.state.value, job.fence, job.cancel) == ("running", 2, False)
-    assert [failure.fence for failure in job.failures] == [1, 1]  # found lost, and superseded
+    assert classes(job) == [(1, "unknown"), (1, "superseded")]  # found lost, and then refused
 
     fleet.raise_flag("write-2")
     job = fleet.settled(id)
     assert (job.state.value, job.fence, len(job.failures)) == ("succeeded", 2, 2)
     assert fleet.app.app.AsyncResult(id).get(timeout=30) == 2
-    assert entries(fleet, id) == [["writes", 1], ["writes", 2], ["owned: False", 1], ["owned: True", 2]]
+    assert entered(fleet, id) == [
+        ("writes", 1, 1),
+        ("writes", 2, 2),
+        ("owned: False", 1, 1),
+        ("owned: True", 2, 2),
+    ]
     with engine.begin() as connection:
         assert connection.execute(text("SELECT fence FROM effects")).scalars().all() == [2]
         connection.execute(text("DROP TABLE effects"))
@@ -174,22 +160,20 @@ def test_lock_2_an_owner_that_wakes_up_after_its_lease_changes_nothing(make_flee
 def test_lock_3_nodes_whose_clocks_are_minutes_apart_take_nothing_early_and_take_over(
     make_fleet: Callable[..., Fleet],
 ) -> None:
-    fleet = make_fleet("redis-postgresql", FAULTS)
-    nodes = [fleet.worker("prefork", 1, ready=False, APP_SKEW=skew) for skew in ("-180", "180")]
-    for node in nodes:
-        node.ready()
+    fleet = make_fleet("redis-postgresql", APP)
+    nodes = two_nodes(fleet, 1, {"APP_SKEW": "-180"}, {"APP_SKEW": "180"})
     id = fleet.app.holds.delay("done").id
-    eventually(lambda: entries(fleet, id), what="A runs")
-    a, b = sorted(nodes, key=lambda node: f"[{id}] received" in node.output(), reverse=True)
-    ends = lease_end(fleet, id)
-    eventually(lambda: lease_end(fleet, id) > ends, what="A has renewed its lease")
+    eventually(lambda: entered(fleet, id), what="A runs")
+    a, b = owner_first(nodes, id)
+    ends = found(fleet, id).due
+    eventually(lambda: found(fleet, id).due != ends, what="A has renewed its lease")
     for _ in range(3):  # one of them may wait in A, which is busy
-        publisher(fleet).send_task(fleet.app.holds.name, ("done",), task_id=id)
-    eventually(lambda: f"job {id}: nothing to do for this delivery" in b.output(), what="B takes nothing")
-    assert entries(fleet, id) == [["holds", 1]]
+        stranger(fleet).send_task(fleet.app.holds.name, ("done",), task_id=id)
+    eventually(lambda: ignored(b, id), what="B takes nothing")
+    assert entered(fleet, id) == [("holds", 1, 1)]
 
     a.kill()
-    eventually(lambda: ["holds", 2] in entries(fleet, id), what="B has taken over")
+    eventually(lambda: ("holds", 2, 2) in entered(fleet, id), what="B has taken over")
     fleet.raise_flag("done")
     assert fleet.settled(id).state is State.SUCCEEDED
     eventually(lambda: "the clock of the publisher" in a.output() + b.output(), what="the publisher is warned about")

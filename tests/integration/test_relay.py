@@ -119,17 +119,18 @@ def test_out_3_a_relay_killed_between_publish_and_mark_repeats_only_what_it_had_
 def test_out_3_a_relay_that_was_paused_marks_nothing_of_what_another_has_taken(fleet: Fleet) -> None:
     """Woken, it finds its token gone from the rows, says so, and goes on with new ones."""
     ids = enqueue(fleet, 20)
-    short = {"CELERY_GUARD_RELAY_HOLD": "1s", "CELERY_GUARD_SUSPECT_AFTER": "1h"}
-    paused = fleet.relay(**short, APP_BEFORE_MARK="stop")
+    paused = fleet.relay(CELERY_GUARD_RELAY_HOLD="1s", APP_BEFORE_MARK="stop")
     eventually(lambda: (fleet.flags / "stopped").exists())
     assert states(fleet) == {"pending": 20}
-    other = fleet.relay(**short, APP_BEFORE_MARK="count")
-    eventually(lambda: f"marked {other.process.pid} 20" in fleet.marks())
-    marked = [fleet.store.job(id) for id in ids]
+    other = fleet.relay(APP_BEFORE_MARK="wait")
+    eventually(lambda: f"published {other.process.pid} 20" in fleet.marks())
+    taken = [fleet.store.job(id) for id in ids]
     paused.resume()
     paused.says("it had 20 jobs longer than relay_hold")
     assert f"marked {paused.process.pid} 0" in fleet.marks()
-    assert [fleet.store.job(id) for id in ids] == marked
+    assert [fleet.store.job(id) for id in ids] == taken
+    fleet.raise_flag("mark")
+    eventually(lambda: f"marked {other.process.pid} 20" in fleet.marks())
     assert Counter(queued(fleet)) == dict.fromkeys(ids, 2)
     other.kill()
     [late] = enqueue(fleet, 1)

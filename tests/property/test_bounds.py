@@ -10,6 +10,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.timing import Timing
@@ -20,7 +21,7 @@ from celery_guard.job.verdict import Granted
 
 LEASE = timedelta(seconds=30)
 LIMIT = timedelta(seconds=60)
-BACKOFF = Retry(max_attempts=None, within=timedelta(days=1), base=2, cap=60)
+BACKOFF = Backoff(base=2, cap=60)
 
 
 class Counts(NamedTuple):

@@ -120,20 +120,22 @@ class _Made:
             self._runtime.skew.compare(str(self._request.origin), self._envelope.created, job.created_instant)
         token = current_attempt.set(attempt)
         try:
-            if self._envelope is not None and self._envelope.generation != job.generation:
-                self._read_again(job)
+            if self._envelope is not None and self._envelope.generation != job.generation and not self._read_again(job):
+                gone = JobFailed(f"Job {job.id}: the message of its generation {job.generation} is not in the store.")
+                return Failed(gone, final=Reason.FAILED)
             return self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
-    def _read_again(self, job: RunningJob) -> None:
-        """A late copy of an earlier message woke this job up: what counts is the message that is stored."""
+    def _read_again(self, job: RunningJob) -> bool:
+        """A late copy of an earlier message woke this job up: what counts is the message that is stored, if it is there."""
         payload = self._runtime.store.payload(job.id, job.generation)
         if payload is None:
-            return
+            return False
         args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
         self._call = args, kwargs
         self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
+        return True
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         args, kwargs = self._call
@@ -327,6 +329,7 @@ class _Made:
 
     def _hand_back(self, settled: Any) -> Any:
         request = self._request
+        request.guard_hands_back = True
         if settled.state is State.CANCELLED:
             self._revoked(settled.fence)
         request.guard_tells = settled.fence
@@ -350,10 +353,12 @@ class _Made:
 
     def _revoked(self, fence: int) -> NoReturn:
         request = self._request
+        request.guard_tells = fence
         self._task.backend.mark_as_revoked(
             request.id, "cancelled", request=request, store_result=not request.ignore_result
         )
-        self._runtime.keeper.told(request.id, fence)
+        if request.guard_tells is not None:
+            self._runtime.keeper.told(request.id, fence)
         raise Ignore("cancelled")
 
 

@@ -2,6 +2,10 @@
 
 Celery turns a task whose result could not be stored into a failure, and calls the errbacks for a job that has succeeded. The
 row is the truth: when the backend is out the trouble is logged, the job stays untold, and the sweep has it told again.
+
+So it is with a chord whose body nobody may have sent. Celery's Redis backend has one delivery send it, and turns all others away until
+that one is through or its time is over (20 seconds and more). If its process died over that, a part that is told again meanwhile is turned away
+in silence: it has to be told once more.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Telling:
         """Store the result and return the chord's part, or leave the job untold."""
         try:
             self._backend.mark_as_done(task_id, result, request, *args, **kwargs)
+            _unless_turned_away(self._backend, task_id, request)
         except Exception as error:  # noqa: BLE001 - whatever ails the backend, the job has ended; it is told again
             _not_told(request, task_id, error)
 
@@ -36,6 +41,15 @@ class Telling:
         """Store the failure, return the chord's part and call the errbacks, or leave the job untold."""
         try:
             self._backend.mark_as_failure(task_id, exc, traceback, request=request, **kwargs)
+            _unless_turned_away(self._backend, task_id, request)
+        except Exception as error:  # noqa: BLE001 - as above
+            _not_told(request, task_id, error)
+
+    def mark_as_revoked(self, task_id: str, reason: str = "", request: Any = None, **kwargs: Any) -> None:
+        """Store that it was cancelled and return the chord's part, or leave the job untold."""
+        try:
+            self._backend.mark_as_revoked(task_id, reason, request=request, **kwargs)
+            _unless_turned_away(self._backend, task_id, request)
         except Exception as error:  # noqa: BLE001 - as above
             _not_told(request, task_id, error)
 
@@ -44,3 +58,17 @@ def _not_told(request: Any, task_id: str, error: Exception) -> None:
     logger.error("Celery could not be told how job %s ended, it will be told again: %r", task_id, error)
     if request is not None:
         request.guard_tells = None
+
+
+def _unless_turned_away(backend: Any, task_id: str, request: Any) -> None:
+    """Leave a chord's member that was told again untold, while somebody else has claimed to send the chord's body."""
+    if not getattr(request, "guard_hands_back", False) or not request.chord or not request.group:
+        return
+    # the claim is there since Celery 5.7, under this key; it is a token, and in the end a word
+    if hasattr(type(backend), "_chord_part_return_script"):
+        claim = backend.client.get(backend.get_key_for_group(request.group, ".c"))
+        if claim not in (None, b"done", "done"):
+            logger.info(
+                "job %s: the body of its chord is being sent by another delivery, or was by one that died", task_id
+            )
+            request.guard_tells = None

@@ -28,7 +28,7 @@ _FEWEST, _MOST = 20, 3376
 @click.option("--rows", type=click.IntRange(_FEWEST, _MOST), default=_MOST, show_default=True, help="Rows of the file.")
 @click.option("--seed", type=click.IntRange(0), help="What goes wrong is drawn from this. Default: another each time.")
 @click.option(
-    "--kills", type=click.IntRange(0, 50), default=10, show_default=True, help="SIGKILLs while the import runs."
+    "--kills", type=click.IntRange(0, 50), default=12, show_default=True, help="SIGKILLs while the import runs."
 )
 @click.option(
     "--workers", type=click.IntRange(1, 16), default=2, show_default=True, help="Nodes, of two processes each."
@@ -75,6 +75,9 @@ def demo(
         tallies = _run_all(plan, folder, workers, no_plain, Clock(time.monotonic() + timeout), terminal)
     except (TimeoutError, RuntimeError) as error:
         raise click.ClickException(f"{error}\nEverything is left in {folder}") from error
+    except (KeyboardInterrupt, SystemExit):
+        _leave(folder, keep, True, terminal)
+        raise
     good = not tallies[0].problems
     if terminal.as_json:
         terminal.json({"seed": seed, "good": good, "imports": [record(tally) for tally in tallies]})

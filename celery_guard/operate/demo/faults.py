@@ -1,6 +1,7 @@
 """The faults, loaded into the workers (``--include``) and the loader of an import. The example is not changed for them.
 
 * A flaky row's body raises ``ConnectionError`` the first times it is called, whoever calls it.
+* The process that runs a deadly row gets SIGKILL, once: before the row is written, or after the body has returned.
 * Every message of a chosen row is put on the broker twice.
 * A worker whose demo has died ends itself.
 
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from celery import signals
+
 from celery_guard.integrations.celery.files import Channel
 
 from .plan import FOLDER, PARENT
@@ -31,7 +34,7 @@ FLAKY_CALLS = 2
 
 _folder = Path(os.environ[FOLDER])
 _plan = json.loads((_folder / "faults.json").read_text())
-_flaky, _twice = frozenset(_plan["flaky"]), frozenset(_plan["twice"])
+_flaky, _twice, _deadly = frozenset(_plan["flaky"]), frozenset(_plan["twice"]), _plan["deadly"]
 
 
 def note(what: str, line: str) -> None:
@@ -48,22 +51,33 @@ def _make_rows_fail() -> None:
     read_airport = rows.read_airport
 
     def fail_at_first(batch_id: int, row: dict[str, str]) -> Any:
-        if row["iata"] in _flaky and _fails_once_more(row["iata"]):
-            note("failed", row["iata"])
+        iata = row["iata"]
+        _die_under(iata, "before")
+        if iata in _flaky and any(_is_first(f"{iata}.failed.{number}") for number in range(FLAKY_CALLS)):
+            note("failed", iata)
             raise ConnectionError("the demo makes this row fail for a while")
         return read_airport(batch_id, row)
 
+    def after_the_body(kwargs: Any = None, **_: Any) -> None:
+        _die_under(kwargs["row"]["iata"], "after")
+
     rows.read_airport = fail_at_first
+    signals.task_postrun.connect(after_the_body, weak=False)
 
 
-def _fails_once_more(iata: str) -> bool:
-    for number in range(FLAKY_CALLS):
-        try:
-            os.close(os.open(_folder / f"{iata}.{number}.failed", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            continue
-        return True
-    return False
+def _die_under(iata: str, place: str) -> None:
+    if _deadly.get(iata) == place and _is_first(f"{iata}.killed"):
+        note("killed", iata)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(name: str) -> bool:
+    """Whether nobody has asked for this before, in any process."""
+    try:
+        os.close(os.open(_folder / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _deliver_twice() -> None:

@@ -33,7 +33,7 @@ class Node:
             self._process = subprocess.Popen(
                 [
                     sys.executable, "-m", "celery", "-A", app, "worker", "--pool", "prefork", "--concurrency", str(_CONCURRENCY),
-                    "--hostname", f"{name}@demo", "--include", "celery_guard.operate.demo.faults", "--loglevel", "INFO",
+                    "--hostname", f"{name}@demo", "--include", "celery_guard.operate.demo.faults", "--loglevel", "WARNING",
                     "--without-gossip", "--without-mingle", "--without-heartbeat",
                 ],
                 cwd=folder, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -89,8 +89,12 @@ class Nodes:
         for node in self._nodes:
             node.kill()
 
-    def keep_up(self) -> None:
-        """Start what has ended again, as any supervisor would. Raises ``RuntimeError`` when that does not help."""
+    def keep_up(self) -> list[str]:
+        """Start what has ended again, as any supervisor would; their names. Raises ``RuntimeError`` when that does not help.
+
+        Celery ends a node itself when a process of its pool dies while it boots.
+        """
+        started = []
         for place, node in enumerate(self._nodes):
             if node.ended():
                 node.kill()
@@ -98,6 +102,8 @@ class Nodes:
                 if self.ended_alone > _ENDS:
                     raise RuntimeError(f"{node.name} ended again and again. Its log ends with:\n{node.last_words()}")
                 self._nodes[place] = self._start(node.name)
+                started.append(node.name)
+        return started
 
     def kill(self, kind: str, draw: random.Random) -> str | None:
         """Kill one process, or one node; what was killed, in words. None if there is none of that kind at this moment."""

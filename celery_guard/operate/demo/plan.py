@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import random
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,13 +29,16 @@ _FLAKY, _INVALID = 150, 450
 #: What makes a row invalid.
 _NONSENSE = (("latitude", "97.25"), ("longitude", "-190.5"), ("latitude", "north"), ("longitude", ""))
 
-#: What is killed, in turn: a pool's child, a whole node, a relay's process.
-_KINDS = ("child", "node", "relay", "child", "child")
+#: What is killed, in turn: the process that runs a certain row; a node, all of it; a relay; any process of a pool.
+_KINDS = ("row", "node", "relay", "row", "child")
+
+#: Where the process of a row dies: before the row is written, or after the body has returned.
+_PLACES = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A SIGKILL, sent when this share of the rows is done."""
+    """A SIGKILL from outside, sent when this share of the rows is done: to a ``node``, a ``relay`` or a ``child``."""
 
     at: float
     kind: str
@@ -49,6 +54,8 @@ class Plan:
     invalid: frozenset[str]
     flaky: frozenset[str]
     twice: frozenset[str]
+    #: By ``iata``, and where: rows whose process dies under them, once.
+    deadly: Mapping[str, str]
     kills: tuple[Kill, ...]
 
     def write(self, folder: Path) -> None:
@@ -57,12 +64,9 @@ class Plan:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()
             writer.writerows(self.rows)
-        faults = {
-            "flaky": sorted(self.flaky),
-            "twice": sorted(self.twice),
-            "kills": [asdict(kill) for kill in self.kills],
-        }
-        (folder / "faults.json").write_text(json.dumps({"seed": self.seed, **faults}, indent=1))
+        rows = {"flaky": sorted(self.flaky), "twice": sorted(self.twice), "deadly": dict(self.deadly)}
+        kills = [asdict(kill) for kill in self.kills]
+        (folder / "faults.json").write_text(json.dumps({"seed": self.seed, **rows, "kills": kills}, indent=1))
 
 
 def example_folder() -> Path:
@@ -87,21 +91,25 @@ def make_plan(count: int, seed: int, kills: int) -> Plan:
     draw = random.Random(seed)
     rows = rows_in_file()[:count]
     names = [row["iata"] for row in rows]
-    flaky = draw.sample(names, max(2, count // _FLAKY))
+    kinds = Counter(_KINDS[number % len(_KINDS)] for number in range(kills))
+    flaky_count = max(2, count // _FLAKY)
+    chosen = draw.sample(names, min(count, flaky_count + kinds["row"]))
+    flaky, deadly = chosen[:flaky_count], chosen[flaky_count:]
     twice = names[draw.randrange(min(_TWICE, count)) :: _TWICE]
     invalid = [_spoilt(number, draw) for number in range(max(2, count // _INVALID))]
     for row in invalid:
         rows.insert(draw.randrange(len(rows) + 1), row)
-    instants = sorted(draw.uniform(0.03, 0.85) for _ in range(kills))
-    kinds = [_KINDS[number % len(_KINDS)] for number in range(kills)]
-    draw.shuffle(kinds)
+    outside = [kind for kind in kinds.elements() if kind != "row"]
+    draw.shuffle(outside)
+    instants = sorted(draw.uniform(0.03, 0.85) for _ in outside)
     return Plan(
         seed=seed,
         rows=tuple(rows),
         invalid=frozenset(row["iata"] for row in invalid),
         flaky=frozenset(flaky),
         twice=frozenset(twice),
-        kills=tuple(map(Kill, instants, kinds)),
+        deadly={name: _PLACES[number % len(_PLACES)] for number, name in enumerate(deadly)},
+        kills=tuple(map(Kill, instants, outside)),
     )
 
 

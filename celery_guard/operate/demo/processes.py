@@ -22,7 +22,9 @@ _SHOWN = 15
 
 
 def environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """That of this process without settings for Celery, with the example on the path and its data in ``folder``."""
+    """That of this process without settings for Celery, with the example on the path and all that it writes in ``folder``."""
+    # where killed processes leave their temporary files
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
     own = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     paths = [str(example_folder())]
     tree = Path(celery_guard.__file__).parent.parent
@@ -36,6 +38,7 @@ def environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "AIRPORTS_FOLDER": str(folder),
+        "TMPDIR": str(folder / "tmp"),
         FOLDER: str(folder),
         PARENT: str(os.getpid()),
     }

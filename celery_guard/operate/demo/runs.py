@@ -11,7 +11,7 @@ import os
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +32,9 @@ __all__ = ["Clock", "Guarded", "Import", "PlainEarly", "PlainLate"]
 
 #: How often the demo looks (seconds).
 _LOOK_EVERY = 0.1
+
+#: Where the process of a row dies, in words.
+_PLACES = {"before": "before it was written", "after": "after its body"}
 
 #: The guard's settings: short, so that what is lost comes back while you watch.
 _SHORT = {
@@ -90,7 +93,7 @@ class Import(ABC):
         self._nodes = nodes
         self._killed: Counter[str] = Counter()
         self._ended_alone = 0
-        self._kills = deque(kill for kill in plan.kills if self.can_kill(kill))
+        self._kills = [kill for kill in plan.kills if self.can_kill(kill)]
         # a text seeds the same in every process
         self._draw = random.Random(f"{plan.seed} {self.title}")
         self.environment = environment(folder, self.settings)
@@ -103,7 +106,6 @@ class Import(ABC):
             RuntimeError: a step failed.
         """
         began = time.monotonic()
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.plan.write(self.folder)
         with self.progress.of(self.title, len(self.plan.rows)):
             self.load()
@@ -161,8 +163,10 @@ class Import(ABC):
         while not (look := self.look()).over:
             self.clock.left()
             self.progress.at(look.done)
-            nodes.keep_up()
+            for name in nodes.keep_up():
+                self.progress.say(f"{name} has ended by itself, and is started again")
             self._kill(nodes, look.done / len(self.plan.rows))
+            self._tell_deaths()
             if look.trace != trace:
                 trace, moved = look.trace, time.monotonic()
             elif time.monotonic() - moved > self.patience:
@@ -179,26 +183,34 @@ class Import(ABC):
         )
 
     def _kill(self, nodes: Nodes, done: float) -> None:
-        """Send the next kill whose time has come. What there is to kill may be missing for a moment; then it is tried again."""
-        if self._kills and done >= self._kills[0].at:
-            killed = nodes.kill(self._kills[0].kind, self._draw)
+        """Send one kill whose time has come. What there is to kill may be missing for a moment: then the next one's turn is now."""
+        for kill in [kill for kill in self._kills if kill.at <= done]:
+            killed = nodes.kill(kill.kind, self._draw)
             if killed is not None:
-                self._killed[self._kills.popleft().kind] += 1
+                self._kills.remove(kill)
+                self._killed[kill.kind] += 1
                 self.progress.say(f"killed {killed}")
+                return
+
+    def _tell_deaths(self) -> None:
+        for iata in self._noted("killed")[self._killed["row"] :]:
+            self._killed["row"] += 1
+            self.progress.say(f"killed the process that ran {iata}, {_PLACES[self.plan.deadly[iata]]}")
 
     def _tally(self, seconds: float) -> Tally:
         counted = json.loads(self.step("count"))
+        self._tell_deaths()
         jobs, dead = self.jobs() or (None, None)
         return add_up(
             self.title, self.plan, batches=counted["batches"], airports=[tuple(row) for row in counted["airports"]], jobs=jobs,
-            dead=dead, kills=self._killed, delivered_twice=self._notes("twice"), failed_for_a_while=self._notes("failed"),
+            dead=dead, kills=self._killed, delivered_twice=len(self._noted("twice")), failed_for_a_while=len(self._noted("failed")),
             ended_alone=self._ended_alone, seconds=seconds,
         )  # fmt: skip
 
-    def _notes(self, what: str) -> int:
-        """How often the faults have noted something."""
+    def _noted(self, what: str) -> list[str]:
+        """What the faults have noted so far."""
         path = self.folder / f"{what}.notes"
-        return len(path.read_text().splitlines()) if path.exists() else 0
+        return path.read_text().splitlines() if path.exists() else []
 
 
 class Guarded(Import):

@@ -100,21 +100,20 @@ class Database:
         for engine in (self._engine, self._bodies):
             engine.dispose()
 
-    def quick(self, work: Callable[[Link, bool], T]) -> T:
+    def quick(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
         """Run statements that are each a transaction."""
-        return self._repeated(lambda again: self._on_cursor(work, again, None))
+        return self._repeated(lambda again: self._on_cursor(work, again, None), patience)
 
-    def whole(self, work: Callable[[Link, bool], T]) -> T:
+    def whole(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
         """Run statements in one transaction on the driver's cursor."""
-        return self._repeated(lambda again: self._on_cursor(work, again, self.traits.begin))
+        return self._repeated(lambda again: self._on_cursor(work, again, self.traits.begin), patience)
 
     def begin(self, work: Callable[[Connection, bool], T]) -> T:
         """Run statements in one transaction on a connection of SQLAlchemy's."""
 
         def once(again: bool) -> T:
             self.here()
-            with self._writer.begin() as connection:
-                return work(connection, again)
+            return self._in_transaction(work, again)
 
         return self._repeated(once)
 
@@ -123,27 +122,54 @@ class Database:
 
         def once(again: bool) -> T:
             with self.engine.connect() as connection:
-                return work(connection, again)
+                if not self._strict():
+                    return work(connection, again)
+            return self._in_transaction(work, again)
 
         return self._repeated(once)
 
-    def _repeated(self, work: Callable[[bool], T]) -> T:
+    def _repeated(self, work: Callable[[bool], T], patience: Patience | None = None) -> T:
         try:
             try:
                 return work(False)
             except Exception as error:
                 if not is_transient(error, self._engine.dialect):
                     raise
-                return self.patience.repeat(lambda: work(True), self._engine.dialect, error)
+                return (patience or self.patience).repeat(lambda: work(True), self._engine.dialect, error)
         except Exception as error:
             said = explained(error, self._engine.dialect)
             if said is error:
                 raise
             raise said from error
 
+    def _strict(self) -> bool:
+        """Whether a statement by itself would be a transaction under more than READ COMMITTED, since the server is set so: two that
+        meet would fail instead of waiting. Known once there was a connection."""
+        level = self._engine.dialect.default_isolation_level
+        return self.traits.name == "postgresql" and level in ("SERIALIZABLE", "REPEATABLE READ")
+
+    def _in_transaction(self, work: Callable[[Connection, bool], T], again: bool) -> T:
+        with self._writer.connect() as connection:
+            try:
+                with connection.begin():
+                    return work(connection, again)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+
+    def _roll_back(self, connection: Connection) -> None:
+        """A COMMIT that fails may leave its transaction open, and neither SQLAlchemy nor the pool looks."""
+        if not connection.invalidated:
+            try:
+                connection.connection.rollback()
+            except self._engine.dialect.loaded_dbapi.Error:
+                connection.invalidate()
+
     def _on_cursor(self, work: Callable[[Link, bool], T], again: bool, begin: str | None) -> T:
         connection = self.engine.raw_connection()
         try:
+            if begin is None and self._strict():
+                begin = self.traits.begin
             cursor = connection.cursor()
             if begin is not None:
                 cursor.execute(begin)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
 from celery_guard.errors import WrongDatabaseError
@@ -57,8 +56,9 @@ class Doors:
         self._own_identity = own_identity
         self._notify = notify
         # An engine has one dialect, which its copies with other execution options share.
-        self._engines: WeakKeyDictionary[Dialect, Texts] = WeakKeyDictionary()
-        self._named: dict[Hashable, Texts] = {}
+        self._engines: WeakSet[Dialect] = WeakSet()
+        self._named: set[Hashable] = set()
+        self._texts: dict[tuple[type[Dialect], str], Texts] = {}
 
     def open(self, transaction: object) -> SqlDoor:
         """The door for a session or a connection of SQLAlchemy's.
@@ -69,11 +69,10 @@ class Doors:
         """
         ask = partial(_connection_of, transaction)
         dialect = ask().dialect
-        texts = self._engines.get(dialect)
-        link = ConnectionLink(texts or Texts(dialect), ask)
-        if texts is None:
+        link = ConnectionLink(self._texts_of(dialect, dialect.paramstyle), ask)
+        if dialect not in self._engines:
             self._recognize(link)
-            self._engines[dialect] = link.texts
+            self._engines.add(dialect)
         return SqlDoor(link, self._notify)
 
     def open_cursor(self, cursor: Cursor, database: Hashable) -> SqlDoor:
@@ -82,17 +81,18 @@ class Doors:
         Args:
             database: names the cursor's database; looked at once for each name.
         """
-        texts = self._named.get(database)
-        link = CursorLink(texts or Texts(self._formatted()), cursor)
-        if texts is None:
+        link = CursorLink(self._texts_of(self._own_dialect, "format"), cursor)
+        if database not in self._named:
             self._recognize(link)
-            self._named[database] = link.texts
+            self._named.add(database)
         return SqlDoor(link, self._notify)
 
-    def _formatted(self) -> Dialect:
-        kind: Any = type(self._own_dialect)
-        dialect: Dialect = kind(paramstyle="format")
-        return dialect
+    def _texts_of(self, dialect: Dialect, paramstyle: str) -> Texts:
+        """The texts for a kind of driver: made once, however many engines the caller makes."""
+        kind: Any = type(dialect)
+        if (kind, paramstyle) not in self._texts:
+            self._texts[kind, paramstyle] = Texts(kind(paramstyle=paramstyle))
+        return self._texts[kind, paramstyle]
 
     def _recognize(self, link: Link) -> None:
         own = self._own_identity()
@@ -123,7 +123,8 @@ def _connection_of(transaction: object) -> Connection:
                 "The session is bound to no single engine. Give the connection that is on the store's database: "
                 "using(session.connection(bind_arguments={...}))."
             ) from error
-    if isinstance(transaction, (AsyncSession, AsyncConnection)):
+    # By name: SQLAlchemy's asyncio part cannot be imported without greenlet, which few need.
+    if any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(transaction).__mro__):
         raise TypeError(
             f"{type(transaction).__name__} cannot be used from here: enqueue inside "
             "`await session.run_sync(lambda session: task.using(session).delay(...))`."

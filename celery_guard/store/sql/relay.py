@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Outgoing
+from celery_guard.job.state import ENDED, State
 
 from . import rows
 from .statements import relay as statements
@@ -47,13 +48,18 @@ def _candidates(connection: Connection, limit: int, skip_locked: bool) -> tuple[
     due: list[tuple[int, str]] = []
     held: dict[str, str] = {}
     for waiting in (True, False):
-        for id, instant, holder in connection.execute(statements.candidates(waiting, limit, skip_locked)):
-            if holder is not None:
+        for id, instant, holder, state in connection.execute(statements.candidates(waiting, limit, skip_locked)):
+            if waiting and _goes_on(state):
                 held[id] = holder
             else:
                 due.append((instant, id))
     due.sort()
     return due[:limit], held
+
+
+def _goes_on(state: str | None) -> bool:
+    """Whether a job in this state, which another one follows, has yet to end."""
+    return state is not None and State(state) not in ENDED
 
 
 def _send_back(connection: Connection, followers: dict[str, str]) -> None:
@@ -64,7 +70,8 @@ def _send_back(connection: Connection, followers: dict[str, str]) -> None:
     """
     connection.execute(statements.wait_on(followers, microseconds(_FOLLOWER_PAUSE)))
     connection.execute(statements.await_holders(set(followers.values())))
-    free = list(connection.execute(statements.found_waiting(followers)).scalars())
+    states = connection.execute(statements.states_of_holders(followers))
+    free = [id for id, state in states if not _goes_on(state)]
     if free:
         connection.execute(statements.due_now(free))
 

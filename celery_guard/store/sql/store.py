@@ -32,6 +32,7 @@ from .statements import people as people_statements
 from .statements import run as run_statements
 from .statements.run import Compare
 from .transaction import SqlTransaction
+from .transient import Patience
 
 __all__ = ["SqlStore"]
 
@@ -39,6 +40,9 @@ T = TypeVar("T")
 
 #: How many rows one statement names.
 _BATCH = 500
+
+#: An attempt's end is waited for longer than anything else, through the restart of a server: its body would do its work again.
+_SETTLE_PATIENCE = 4
 
 
 class SqlStore(OpenStore):
@@ -82,7 +86,7 @@ class SqlStore(OpenStore):
 
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
-        return self._settle(settlement, Compare.OWNER)
+        return self._settle(settlement, Compare.OWNER, self._database.patience.times(_SETTLE_PATIENCE))
 
     def begin(self) -> SqlTransaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
@@ -91,12 +95,14 @@ class SqlStore(OpenStore):
         session = Session(self._database.bodies)
         return SqlTransaction(session, self._database.texts, self._notify, self._settled)
 
-    def _settle(self, settlement: Settlement, compare: Compare, **compared: Any) -> bool:
+    def _settle(
+        self, settlement: Settlement, compare: Compare, patience: Patience | None = None, **compared: Any
+    ) -> bool:
         def write(link: Link, again: bool) -> run.Move:
             return run.settle(link, settlement, compare, notify=self._notify, again=again, **compared)
 
         alone = run.stands_alone(self._traits.one_statement, settlement)
-        moved = self._database.quick(write) if alone else self._database.whole(write)
+        moved = (self._database.quick if alone else self._database.whole)(write, patience)
         self._settled(settlement, moved)
         return moved is not run.Move.REFUSED
 
@@ -156,9 +162,9 @@ class SqlStore(OpenStore):
         """Running rows whose lease has ended."""
         return self._database.each(lambda connection, again: sweep.overdue(connection, State.RUNNING, limit))
 
-    def suspects(self, limit: int) -> list[Attempt]:
+    def suspects(self, limit: int, margin: timedelta = timedelta(0)) -> list[Attempt]:
         """Sent rows that nobody claimed for longer than they should have waited."""
-        return self._database.each(lambda connection, again: sweep.overdue(connection, State.SENT, limit))
+        return self._database.each(lambda connection, again: sweep.overdue(connection, State.SENT, limit, margin))
 
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
         """Move a lapsed or suspect row, if nothing about it has changed since."""

@@ -18,9 +18,10 @@ from .tables import job
 __all__ = ["defer", "overdue", "retain"]
 
 
-def overdue(connection: Connection, state: State, limit: int) -> list[Attempt]:
+def overdue(connection: Connection, state: State, limit: int, margin: timedelta = timedelta(0)) -> list[Attempt]:
     """Running jobs whose lease has ended, or sent ones that nobody claimed in time."""
-    return [rows.attempt(row) for row in connection.execute(statements.overdue(state, limit)).mappings()]
+    found = connection.execute(statements.overdue(state, limit, microseconds(margin)))
+    return [rows.attempt(row) for row in found.mappings()]
 
 
 def defer(connection: Connection, ids: Sequence[str], delay: timedelta) -> int:

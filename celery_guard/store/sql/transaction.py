@@ -26,7 +26,7 @@ from celery_guard.job.settlement import Settlement
 from .doors import SqlDoor
 from .run import Move, settle
 from .statement import ConnectionLink, Texts
-from .transient import is_disconnect
+from .transient import is_transient
 
 __all__ = ["SqlTransaction"]
 
@@ -60,35 +60,39 @@ class SqlTransaction:
         """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
 
         Raises:
-            StoreUnavailableError: the connection was lost while the commit was on its way, so it may have happened or not.
+            StoreUnavailableError: a deadlock, a serialization failure, or the connection was lost, while the commit was on its
+                way: then it may have happened or not.
         """
         try:
             self._session.flush()
-            moved = settle(self._link(), settlement, notify=self._notify)
-            if moved is Move.REFUSED:
-                self.rollback()
-                return False
-            self._commit()
+            moved = self._settle(settlement)
         except BaseException:
             self.rollback()
             raise
+        if moved is Move.REFUSED:
+            self.rollback()
+            return False
         self._session.close()
         self._committed(settlement, moved)
         return True
 
-    def _commit(self) -> None:
-        self._committing = True
+    def _settle(self, settlement: Settlement) -> Move:
+        """Move the row and commit. What the database cannot do now is no failure of the body: the job is unfinished."""
         try:
-            self._session.commit()
+            moved = settle(self._link(), settlement, notify=self._notify)
+            if moved is not Move.REFUSED:
+                self._committing = True
+                self._session.commit()
         except SQLAlchemyError as error:
-            if not is_disconnect(error, self._texts.dialect):
+            if not is_transient(error, self._texts.dialect):
                 raise
             raise StoreUnavailableError(
-                "The connection was lost while a body's transaction was being committed: it may have been, or not. "
+                f"A body's transaction could not be committed, or nobody knows whether it was: {error}. "
                 "Nothing more is written; when the lease ends the job's row tells."
             ) from error
         finally:
             self._committing = False
+        return moved
 
     def rollback(self) -> None:
         """Undo what the body wrote. Never raises: what cannot be undone by a word is undone by hanging up."""

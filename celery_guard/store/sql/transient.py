@@ -8,7 +8,7 @@ as a whole, so a failed COMMIT is treated alike: what was written by it is recog
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Dialect
@@ -131,6 +131,10 @@ class Patience:
     seconds: float = 15
     first: float = 0.02
     cap: float = 2
+
+    def times(self, factor: int) -> Patience:
+        """As many times as patient."""
+        return replace(self, tries=self.tries * factor, seconds=self.seconds * factor)
 
     def repeat(self, work: Callable[[], T], dialect: Dialect, error: BaseException) -> T:
         """Go on after ``error``, the first try's, until ``work`` succeeds or patience ends.

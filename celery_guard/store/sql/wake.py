@@ -1,8 +1,9 @@
 """How a relay that found nothing waits for work: until the database calls, or its time is over. Best effort only.
 
 PostgreSQL calls with NOTIFY, heard on a connection of its own. A transaction pooler swallows such calls, and other databases
-have none: then the time simply runs out, and the relay looks again. What the store of this very process accepted is heard
-in every case.
+have none: then the time simply runs out, and the relay looks again. (Behind a pooler, open the store with ``notify=False``: a
+LISTEN would stay on a session that is somebody else's next.) What the store of this very process accepted is heard in every
+case.
 """
 
 from __future__ import annotations
@@ -114,7 +115,11 @@ class PostgresBell(Bell):
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
         own = {"connect_timeout": _DEAF, **options, "autocommit": True, "prepare_threshold": None}
         connection: Any = self._engine.dialect.connect(*arguments, **own)
-        connection.execute(f"LISTEN {CHANNEL}")
+        try:
+            connection.execute(f"LISTEN {CHANNEL}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _called(self, connection: Any) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from celery_guard.job.instant import instant_to_datetime
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted, Leased, Missing, NotDue, Settled
@@ -31,6 +32,8 @@ class TestClaim:
         row = found(store, job.id)
         assert (row.state, row.owner, row.fence, row.attempts) == (State.RUNNING, granted.owner, 1, 1)
         assert row.started is not None
+        assert granted.created is not None
+        assert instant_to_datetime(granted.created) == row.created
 
     def test_a_job_that_no_relay_has_seen_is_granted(self, store: Store) -> None:
         job = new_job()

@@ -263,11 +263,11 @@ class TestOpenTransactions:
 
         def cross(number: int) -> object:
             try:
-                [verdict] = _enqueue(store, programs[number], twins[1 - number])
+                return _enqueue(store, programs[number], twins[1 - number])[0]
             except Exception as error:  # noqa: BLE001  (whatever the database says, it is looked at below)
-                verdict = error
-            programs[number].rollback()
-            return verdict
+                return error
+            finally:
+                programs[number].rollback()
 
         answers = together(2, cross)
         if subject.busy:

@@ -28,6 +28,13 @@ def _follow(store: Store, holder: NewJob) -> NewJob:
     return follower
 
 
+def _met(store: Store, holder: NewJob) -> NewJob:
+    """A follower that a relay has met, and left waiting for its holder."""
+    follower = _follow(store, holder)
+    assert take(store) == []
+    return follower
+
+
 _NOT_OVER: dict[str, Callable[[Store, Granted], object]] = {
     "running": lambda store, granted: None,
     "waiting for a retry": lambda store, granted: store.settle(retried(granted, delay=LONG)),
@@ -87,7 +94,7 @@ class TestFollowers:
     def test_a_follower_is_given_its_holders_result(self, store: Store) -> None:
         holder = keyed("order 1")
         granted = start(store, holder)
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         assert store.settle(succeeded(granted, result=result(b"[1, 2]")))
         [row] = eventually(lambda: take(store))
         assert (row.id, row.holder) == (follower.id, holder.id)
@@ -97,17 +104,24 @@ class TestFollowers:
         assert store.settle(succeeded(own, result=result(b"[1, 2]")))
         assert store.outcome(follower.id) == (State.SUCCEEDED, result(b"[1, 2]"), None)
 
+    def test_a_follower_that_no_relay_has_met_is_released_too(self, store: Store) -> None:
+        holder = keyed("order 1")
+        granted = start(store, holder)
+        follower = _follow(store, holder)
+        assert store.settle(succeeded(granted))
+        assert eventually(lambda: taken_ids(store)) == [follower.id]
+
     def test_every_follower_of_a_job_is_released(self, store: Store) -> None:
         holder = keyed("order 1")
         granted = start(store, holder)
-        followers = [_follow(store, holder).id for _ in range(5)]
+        followers = [_met(store, holder).id for _ in range(5)]
         assert store.settle(succeeded(granted))
         assert sorted(eventually(lambda: taken_ids(store))) == sorted(followers)
 
     def test_a_follower_of_a_dead_holder_is_released(self, store: Store) -> None:
         holder = keyed("order 1")
         granted = start(store, holder)
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         assert store.settle(dead(granted))
         [row] = eventually(lambda: take(store))
         assert (row.id, row.holder) == (follower.id, holder.id)
@@ -118,7 +132,7 @@ class TestFollowers:
     def test_a_follower_is_released_when_its_holder_is_cancelled(self, store: Store) -> None:
         holder = keyed("order 1", delay=LONG)
         accept(store, holder)
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         store.cancel(holder.id)
         rows = eventually(lambda: [row for row in take(store) if row.id == follower.id])
         assert [row.holder for row in rows] == [holder.id]
@@ -127,14 +141,14 @@ class TestFollowers:
         holder = keyed("order 1")
         accept(store, holder)
         [row] = take(store, "relay-1")
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         assert store.end("relay-1", ended(row))
         assert eventually(lambda: taken_ids(store)) == [follower.id]
 
     def test_a_follower_is_released_when_the_sweep_ends_its_holder(self, store: Store) -> None:
         holder = keyed("order 1")
         _, attempt = lapse(store, holder)
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         assert store.recover(attempt, recovered(attempt, state=State.DEAD, reason=Reason.CRASHED))
         assert eventually(lambda: taken_ids(store)) == [follower.id]
 
@@ -172,7 +186,7 @@ class TestFollowers:
     def test_a_dead_follower_that_is_replayed_stands_for_itself(self, store: Store) -> None:
         holder = keyed("order 1")
         granted = start(store, holder)
-        follower = _follow(store, holder)
+        follower = _met(store, holder)
         assert store.settle(dead(granted))
         assert eventually(lambda: taken_ids(store)) == [follower.id]
         assert store.settle(dead(claim(store, follower.id)))

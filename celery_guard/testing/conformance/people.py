@@ -242,6 +242,13 @@ class TestReplay:
         store.replay([granted.id])
         assert claim(store, granted.id).deadline == granted.deadline
 
+    def test_a_wish_to_cancel_ends_with_the_life_it_was_for(self, store: Store) -> None:
+        granted = start(store)
+        store.cancel(granted.id)
+        assert store.settle(dead(granted))
+        store.replay([granted.id])
+        assert claim(store, granted.id).cancel is False
+
     def test_a_replay_moves_a_job_once(self, store: Store) -> None:
         granted = die(store)
         assert [a.answer for a in store.replay([granted.id]) + store.replay([granted.id])] == ["replayed", "skipped"]

@@ -148,6 +148,12 @@ class TestSettle:
         assert store.settle(succeeded(stranger)) is False
         assert found(store, granted.id).state is State.RUNNING
 
+    @pytest.mark.parametrize("by", [-1, 1])
+    def test_nobody_settles_under_another_fence(self, store: Store, by: int) -> None:
+        granted = start(store)
+        assert store.settle(succeeded(replace(granted, fence=granted.fence + by))) is False
+        assert found(store, granted.id).state is State.RUNNING
+
     def test_nobody_settles_what_was_never_claimed(self, store: Store) -> None:
         granted = start(store)
         waiting = new_job()

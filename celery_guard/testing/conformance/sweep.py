@@ -88,6 +88,7 @@ class TestLapsed:
         assert (attempt.state, attempt.fence, attempt.owner) == (State.RUNNING, granted.fence, granted.owner)
         assert (attempt.attempts, attempt.crashes, attempt.retries, attempt.cancel) == (1, 0, 0, False)
         assert NONE < attempt.age <= attempt.total < LONG
+        assert SOON <= attempt.leased <= attempt.age
         assert attempt.remaining is not None
         assert NONE < attempt.remaining < LONG
 
@@ -225,6 +226,7 @@ class TestSuspects:
         assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
         claim(store, later.id)
         assert row_of(late.id, lambda: store.suspects(10)).overtaken is True
+        assert row_of(late.id, lambda: store.suspects(10, LONG)).overtaken is False, "not by so much"
 
     def test_a_suspect_is_not_overtaken_by_an_earlier_message_or_another_queue(self, store: Store) -> None:
         earlier, late, elsewhere = new_job(queue="slow"), new_job(queue="slow"), new_job(queue="Slow")

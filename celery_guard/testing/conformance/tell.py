@@ -10,7 +10,7 @@ from celery_guard.store.protocol import Store
 
 from .builders import LONG, NONE, SOON, dead, failure, new_job, result, succeeded
 from .crowd import together
-from .moves import accept, eventually, found, start, take, taken_ids
+from .moves import accept, eventually, found, lose, start, take, taken_ids
 
 __all__ = ["TestTell"]
 
@@ -82,8 +82,9 @@ class TestTell:
         assert eventually(lambda: taken_ids(store)) == [granted.id]
 
     def test_what_still_runs_is_not_marked_as_told(self, store: Store) -> None:
-        granted = start(store)
+        granted = start(store, lease=SOON)
         store.told([(granted.id, granted.fence)])
+        assert [row.id for row in eventually(lambda: store.lapsed(10))] == [granted.id]
         assert store.settle(succeeded(granted, told=False, tell_within=NONE))
         assert eventually(lambda: taken_ids(store)) == [granted.id]
 
@@ -125,6 +126,14 @@ class TestTell:
         assert (verdict.state, verdict.tell) == (State.DEAD, True)
         assert verdict.failure is not None
         assert verdict.failure.message == "no funds"
+
+    def test_a_message_sent_before_the_end_does_not_tell(self, store: Store) -> None:
+        granted = lose(store)
+        assert taken_ids(store, token="relay-1") == [granted.id]
+        assert store.settle(succeeded(granted, told=False, tell_within=LONG))
+        assert store.sent("relay-1", [granted.id], NONE) == 0
+        assert _told(store, granted) is False
+        assert take(store) == []
 
     def test_who_was_to_tell_and_did_not_is_followed_by_another(self, store: Store) -> None:
         granted = _untold(store)

@@ -26,6 +26,9 @@ class ClaimlessBackend:
     def mark_as_failure(self, task_id: str, *given: Any, **more: Any) -> None:
         self.told.append(task_id)
 
+    def mark_as_revoked(self, task_id: str, *given: Any, **more: Any) -> None:
+        self.told.append(task_id)
+
 
 class Backend(ClaimlessBackend):
     """One with claims on chords, as Celery's for Redis has them."""
@@ -37,19 +40,17 @@ def member(**more: Any) -> Any:
     return SimpleNamespace(**{"chord": "body", "group": "group-1", "guard_tells": 7, "guard_hands_back": True, **more})
 
 
-def tell(backend: Any, request: Any, *, failed: bool = False) -> Any:
+def tell(backend: Any, request: Any, how: str = "done") -> Any:
     """Tell, and say what fence is still to be noted as told."""
-    if failed:
-        Telling(backend).mark_as_failure("job-1", ValueError("no"), request=request)
-    else:
-        Telling(backend).mark_as_done("job-1", 1, request)
+    given = {"done": (1, request), "failure": (ValueError("no"), None, request), "revoked": ("cancelled", request)}
+    getattr(Telling(backend), f"mark_as_{how}")("job-1", *given[how])
     assert backend.told == ["job-1"]
     return request.guard_tells
 
 
-@pytest.mark.parametrize("failed", [False, True])
-def test_a_part_that_is_returned_again_during_a_claim_is_returned_once_more(failed: bool) -> None:
-    assert tell(Backend(b"a-token"), member(), failed=failed) is None
+@pytest.mark.parametrize("how", ["done", "failure", "revoked"])
+def test_a_part_that_is_returned_again_during_a_claim_is_returned_once_more(how: str) -> None:
+    assert tell(Backend(b"a-token"), member(), how) is None
 
 
 @pytest.mark.parametrize("claim", [None, b"done", "done"])

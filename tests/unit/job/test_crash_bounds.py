@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.timing import Timing
@@ -17,7 +18,7 @@ from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted
 
 LEASE = timedelta(seconds=30)
-BACKOFF = Retry(max_attempts=None, within=timedelta(days=1), base=2, cap=60)
+BACKOFF = Backoff(base=2, cap=60)
 
 
 class Longest(Random):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -25,6 +26,20 @@ FULL = Envelope(
 @pytest.mark.parametrize("envelope", [FULL, Envelope(id="a")])
 def test_an_envelope_comes_back_through_json(envelope: Envelope) -> None:
     assert open_header(json.loads(json.dumps(envelope.to_header()))) == envelope
+
+
+def test_an_envelope_is_a_value_and_its_parts_have_names() -> None:
+    with pytest.raises(FrozenInstanceError):
+        FULL.id = "b"  # type: ignore[misc]
+    kind: Any = Envelope
+    with pytest.raises(TypeError):
+        kind("a")
+
+
+def test_the_longest_texts_and_largest_numbers_are_read() -> None:
+    header = {"version": 1, "id": "i" * 512, "deadline": 2**63 - 1, "created": -(2**63 - 1)}
+    assert open_header(header) == Envelope(id="i" * 512, deadline=Instant(2**63 - 1), created=-(2**63 - 1))
+    assert isinstance(open_header({**header, "id": "i" * 513}), Unreadable)
 
 
 def test_what_is_not_set_is_not_sent() -> None:

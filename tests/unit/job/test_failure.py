@@ -189,6 +189,11 @@ def test_stat_2_an_exception_with_two_required_arguments_is_told() -> None:
     assert failure.type_name.endswith("two_required_arguments_is_told.<locals>.Declined")
 
 
+def test_a_class_without_a_module_is_known_by_its_name() -> None:
+    for module in (7, None):
+        assert told(type("Odd", (Exception,), {"__module__": module})()).type_name == "Odd"
+
+
 def test_stat_2_an_exception_that_holds_what_cannot_be_stored_is_told() -> None:
     class Holder(Exception):
         pass

@@ -39,6 +39,17 @@ def test_stat_2_a_chain_of_500_causes_is_told_by_its_ends() -> None:
     assert is_safe(failure)
 
 
+def test_a_chain_that_fits_is_told_whole() -> None:
+    error: BaseException = ValueError("link 0")
+    for number in range(1, 8):
+        outer = RuntimeError(f"link {number}")
+        outer.__cause__ = error
+        error = outer
+    failure = told(error)
+    assert not failure.truncated
+    assert all(f"link {number}\n" in failure.traceback for number in range(8))
+
+
 def test_what_an_exception_was_raised_from_is_told_first() -> None:
     def body() -> None:
         try:

@@ -24,8 +24,14 @@ def _is_syntax_error(error: BaseException) -> bool:
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
-    # Prepared statements belong to a session, and a transaction pooler hands sessions around.
-    return {"connect_args": {"prepare_threshold": None}} if url.get_driver_name() == "psycopg" else {}
+    if url.get_driver_name() != "psycopg":
+        return {}
+    return {
+        # Prepared statements belong to a session, and a transaction pooler hands sessions around.
+        "connect_args": {"prepare_threshold": None},
+        # Spares each new connection a question about a type that no column has.
+        "use_native_hstore": False,
+    }
 
 
 TRAITS = Traits(

@@ -14,7 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     and_,
     case,
-    exists,
     literal,
     literal_column,
     null,
@@ -35,11 +34,11 @@ __all__ = [
     "await_holders",
     "candidates",
     "due_now",
-    "found_waiting",
     "next_due",
     "postpone",
     "published",
     "spoken_again",
+    "states_of_holders",
     "take",
     "taken",
     "travelled",
@@ -52,16 +51,15 @@ _KEEP_CARRIED = 3_600_000_000
 _holder = job.alias("holder")
 
 
-def _holder_waits() -> Any:
-    """The job's holder has not ended."""
-    going_on = _holder.c.state.not_in([fixed(state) for state in sorted(ENDED)])
-    return exists(select(_holder.c.id).where(_holder.c.id == job.c.holder, going_on).correlate(job))
+def _state_of_holder() -> ColumnElement[Any]:
+    """The state of the job that this one follows; NULL where there is none. Not EXISTS: that may be planned as a scan of all."""
+    return select(_holder.c.state).where(_holder.c.id == job.c.holder).correlate(job).scalar_subquery()
 
 
 def candidates(waiting: bool, limit: int, skip_locked: bool) -> Select[Any]:
-    """What is due, oldest first: (id, due, the job that it has to wait for, if any)."""
+    """What is due, oldest first: (id, due, the job that it follows, that job's state)."""
     found = (
-        select(job.c.id, job.c.due, case((_holder_waits(), job.c.holder)))
+        select(job.c.id, job.c.due, job.c.holder, _state_of_holder())
         .where(job.c.state == fixed(State.PENDING) if waiting else ended(), job.c.due <= now())
         .order_by(job.c.due)
         .limit(limit)
@@ -106,9 +104,9 @@ def wait_on(followers: Collection[str], pause: int) -> Update:
     )
 
 
-def found_waiting(followers: Collection[str]) -> Select[Any]:
-    """Those of the followers whose holders have ended by now."""
-    return select(job.c.id).where(job.c.id.in_(followers), ~_holder_waits())
+def states_of_holders(followers: Collection[str]) -> Select[Any]:
+    """How the jobs stand that these follow: (follower, state), NULL where there is no such job any more."""
+    return select(job.c.id, _state_of_holder()).where(job.c.id.in_(followers))
 
 
 def due_now(ids: Collection[str]) -> Update:

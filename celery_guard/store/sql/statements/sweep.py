@@ -24,13 +24,13 @@ BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)
 _SILENT = 86_400_000_000
 
 
-def overdue(state: State, limit: int) -> Select[Any]:
+def overdue(state: State, limit: int, margin: int = 0) -> Select[Any]:
     """Jobs of one state that somebody has to look at, longest waiting first."""
     return (
         select(
             job.c.id, job.c.task, job.c.queue, job.c.state, job.c.reason, job.c.fence, job.c.owner, job.c.attempts,
             job.c.crashes, job.c.retries, job.c.publications, job.c.cancel, job.c.deadline, job.c.created, job.c.sent,
-            job.c.started, job.c.due, _overtaken().label("overtaken"), now().label("now"),
+            job.c.started, job.c.due, _overtaken(margin).label("overtaken"), now().label("now"),
         )
         .where(job.c.state == fixed(state), job.c.due <= now())
         .order_by(job.c.due)
@@ -38,12 +38,15 @@ def overdue(state: State, limit: int) -> Select[Any]:
     )  # fmt: skip
 
 
-def _overtaken() -> ColumnElement[bool]:
-    """A job that was published later to the same queue is running, so that this one's message should have been met."""
+def _overtaken(margin: int) -> ColumnElement[bool]:
+    """A job that was published later to the same queue is running, so that this one's message should have been met.
+
+    Batches of two relays, and what workers have prefetched, overtake each other without loss: later by a margin.
+    """
     later = job.alias("later")
     # Whatever runs is due at its lease's end; said, so that the index of what is due can be searched.
     running = and_(later.c.state == fixed(State.RUNNING), later.c.due.is_not(None))
-    runs = and_(running, later.c.queue == job.c.queue, later.c.sent > job.c.sent)
+    runs = and_(running, later.c.queue == job.c.queue, later.c.sent > job.c.sent + margin)
     return and_(job.c.state == fixed(State.SENT), exists(select(later.c.id).where(runs).correlate(job)))
 
 

@@ -18,13 +18,14 @@ from sqlalchemy.exc import DBAPIError
 from celery_guard.errors import StoreSchemaError, StoreUnavailableError
 from celery_guard.store.sql.transient import Contended, Patience, explained, is_transient
 
-POSTGRESQL = PGDialect_psycopg(dbapi=psycopg)
+POSTGRESQL: Dialect = PGDialect_psycopg(dbapi=psycopg)  # type: ignore[no-untyped-call]
 MARIADB = MySQLDialect_pymysql(dbapi=pymysql)
 SQLITE = SQLiteDialect_pysqlite(dbapi=sqlite3)
 
 
 def _pg(state: str) -> Exception:
-    return psycopg.errors.lookup(state)("said the server")
+    kind: type[Exception] = psycopg.errors.lookup(state)
+    return kind("said the server")
 
 
 def _my(number: int) -> Exception:

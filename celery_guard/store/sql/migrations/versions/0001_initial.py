@@ -72,12 +72,32 @@ def _number() -> sa.Column[Any]:
     return sa.Column("number", counted, primary_key=True, autoincrement=True)
 
 
-def _index(name: str, columns: list[str], where: str) -> None:
-    op.create_index(name, "guard_job", columns, postgresql_where=sa.text(where), sqlite_where=sa.text(where))
+def _left_over(table: str, index: str | None = None) -> bool:
+    """Whether it is there already. MySQL commits each table as it is made, so an upgrade that was killed leaves some."""
+    context = op.get_context()
+    if context.as_sql or context.dialect.name not in ("mysql", "mariadb"):
+        return False
+    found = sa.inspect(op.get_bind())
+    if index is None:
+        return found.has_table(table)
+    return index in {each["name"] for each in found.get_indexes(table)}
+
+
+def _table(name: str, *columns: sa.Column[Any]) -> None:
+    if not _left_over(name):
+        op.create_table(name, *columns, **_exact())
+
+
+def _index(name: str, table: str, columns: list[str], *, unique: bool = False, where: str | None = None) -> None:
+    partial: dict[str, Any] = (
+        {} if where is None else {"postgresql_where": sa.text(where), "sqlite_where": sa.text(where)}
+    )
+    if not _left_over(table, name):
+        op.create_index(name, table, columns, unique=unique, **partial)
 
 
 def _job() -> None:
-    op.create_table(
+    _table(
         "guard_job",
         _id("id", primary_key=True),
         _id("task", nullable=False),
@@ -102,38 +122,33 @@ def _job() -> None:
         _text("progress", nullable=True),
         _word("failure_class", nullable=True),
         _id("cause"),
-        **_exact(),
     )
-    _index("guard_job_due", ["state", "due"], "due IS NOT NULL")
-    held = sa.text("held_key IS NOT NULL")
-    op.create_index(
-        "guard_job_held_key", "guard_job", ["held_key"], unique=True, postgresql_where=held, sqlite_where=held
-    )
-    _index("guard_job_holder", ["holder"], "holder IS NOT NULL")
-    _index("guard_job_keep_until", ["keep_until"], "keep_until IS NOT NULL")
-    _index("guard_job_cause", ["state", "cause"], "state IN ('dead', 'unknown', 'dropped', 'resolved')")
-    op.create_index("guard_job_created", "guard_job", ["created"])
+    _index("guard_job_due", "guard_job", ["state", "due"], where="due IS NOT NULL")
+    _index("guard_job_held_key", "guard_job", ["held_key"], unique=True, where="held_key IS NOT NULL")
+    _index("guard_job_holder", "guard_job", ["holder"], where="holder IS NOT NULL")
+    _index("guard_job_keep_until", "guard_job", ["keep_until"], where="keep_until IS NOT NULL")
+    letters = "state IN ('dead', 'unknown', 'dropped', 'resolved')"
+    _index("guard_job_cause", "guard_job", ["state", "cause"], where=letters)
+    _index("guard_job_created", "guard_job", ["created"])
 
 
 def _beside_the_job() -> None:
-    op.create_table(
+    _table(
         "guard_payload",
         _id("job", primary_key=True),
         sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
         _bytes("body"),
         _text("headers"),
         _text("delivery"),
-        **_exact(),
     )
-    op.create_table(
+    _table(
         "guard_result",
         _id("job", primary_key=True),
         _bytes("body"),
         _id("content_type", nullable=False),
         _id("content_encoding", nullable=False),
-        **_exact(),
     )
-    op.create_table(
+    _table(
         "guard_failure",
         _id("job", primary_key=True),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -147,9 +162,8 @@ def _beside_the_job() -> None:
         _id("cause", nullable=False),
         _id("worker", nullable=False),
         _flag("truncated"),
-        **_exact(),
     )
-    op.create_table(
+    _table(
         "guard_step",
         _id("job", primary_key=True),
         _id("name", primary_key=True),
@@ -161,21 +175,19 @@ def _beside_the_job() -> None:
         _bytes("body", nullable=True),
         _id("content_type"),
         _id("content_encoding"),
-        **_exact(),
     )
-    op.create_table(
+    _table(
         "guard_checkpoint",
         _id("job", primary_key=True),
         _id("name", primary_key=True),
         sa.Column("fence", sa.BigInteger, nullable=False),
         _instant("written", nullable=False),
         _bytes("body"),
-        **_exact(),
     )
 
 
 def _operations() -> None:
-    op.create_table(
+    _table(
         "guard_replay",
         _id("batch", primary_key=True),
         _id("job", primary_key=True),
@@ -186,10 +198,9 @@ def _operations() -> None:
         _text("reason"),
         _instant("created", nullable=False),
         _instant("done"),
-        **_exact(),
     )
-    op.create_index("guard_replay_next", "guard_replay", ["batch", "state", "position"])
-    op.create_table(
+    _index("guard_replay_next", "guard_replay", ["batch", "state", "position"])
+    _table(
         "guard_quarantine",
         _number(),
         _id("token", nullable=False),
@@ -201,10 +212,9 @@ def _operations() -> None:
         _text("headers"),
         sa.Column("size", sa.BigInteger, nullable=False),
         _bytes("body"),
-        **_exact(),
     )
-    op.create_index("guard_quarantine_token", "guard_quarantine", ["token"], unique=True)
-    op.create_table(
+    _index("guard_quarantine_token", "guard_quarantine", ["token"], unique=True)
+    _table(
         "guard_audit",
         _number(),
         _instant("at", nullable=False),
@@ -213,23 +223,21 @@ def _operations() -> None:
         _id("job"),
         _text("reason"),
         _text("detail"),
-        **_exact(),
     )
-    op.create_index("guard_audit_job", "guard_audit", ["job"])
-    op.create_table(
+    _index("guard_audit_job", "guard_audit", ["job"])
+    _table(
         "guard_heartbeat",
         _id("name", primary_key=True),
         _id("token", nullable=False),
         _instant("beat", nullable=False),
         _instant("until", nullable=False),
         _text("detail"),
-        **_exact(),
     )
 
 
 def _store() -> None:
     """The table that says which store this is, with its one row."""
-    op.create_table("guard_store", _id("id", primary_key=True), _instant("created", nullable=False), **_exact())
+    _table("guard_store", _id("id", primary_key=True), _instant("created", nullable=False))
     name = op.get_context().dialect.name
     if name == "postgresql":
         row = "CAST(gen_random_uuid() AS VARCHAR), CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
@@ -237,4 +245,5 @@ def _store() -> None:
         row = "lower(hex(randomblob(16))), CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
     else:
         row = "UUID(), TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
-    op.execute(sa.text(f"INSERT INTO guard_store (id, created) SELECT {row}"))
+    alone = "FROM (SELECT count(*) AS known FROM guard_store) stores WHERE known = 0"
+    op.execute(sa.text(f"INSERT INTO guard_store (id, created) SELECT {row} {alone}"))

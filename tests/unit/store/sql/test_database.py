@@ -1,0 +1,205 @@
+"""Connections: what is left on one after an error, and who owns them after a fork."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from celery_guard.errors import StoreUnavailableError
+from celery_guard.store.sql import SqlStore
+from celery_guard.store.sql.statement import Link
+from celery_guard.store.sql.transient import Contended, Patience
+from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.moves import start, taken_ids
+
+
+class _Interrupted(Exception):
+    """As a soft time limit: raised at any moment, and nothing of the database's."""
+
+
+def _session(store: SqlStore) -> object:
+    """What tells the pooled connection from any other one."""
+    connection = store._database.engine.raw_connection()
+    try:
+        return connection.dbapi_connection
+    finally:
+        connection.close()
+
+
+def _unfinished(store: SqlStore, error: BaseException, way: str) -> None:
+    """Write a job in a transaction that ends with an error."""
+
+    def work(link: Any, again: bool) -> None:
+        sql = "INSERT INTO guard_store (id, created) VALUES ('unfinished', 0)"
+        if isinstance(link, Connection):
+            link.exec_driver_sql(sql)
+        else:
+            link._cursor.execute(sql)
+        raise error
+
+    with pytest.raises(type(error)):
+        getattr(store._database, way)(work)
+
+
+@pytest.mark.parametrize("way", ["whole", "begin"])
+@pytest.mark.parametrize(
+    "error", [_Interrupted(), KeyboardInterrupt(), ValueError()], ids=lambda error: type(error).__name__
+)
+def test_nothing_is_left_of_a_transaction_that_ends_with_an_error(
+    store: SqlStore, way: str, error: BaseException
+) -> None:
+    _unfinished(store, error, way)
+    with store._database.engine.connect() as connection:
+        stores = list(connection.execute(text("SELECT id FROM guard_store")).scalars())
+    assert "unfinished" not in stores
+    start(store)
+
+
+def test_a_connection_on_which_work_was_interrupted_is_thrown_away(store: SqlStore) -> None:
+    before = _session(store)
+    _unfinished(store, _Interrupted(), "whole")
+    assert _session(store) is not before
+
+
+def test_a_connection_on_which_the_database_refused_something_is_kept(store: SqlStore) -> None:
+    before = _session(store)
+
+    def collide(link: Link, again: bool) -> None:
+        link._cursor.execute("SELECT 1 FROM nowhere")  # type: ignore[attr-defined]
+
+    with pytest.raises(Exception, match="nowhere"):
+        store._database.whole(collide)
+    assert _session(store) is before
+    start(store)
+
+
+def test_a_repetition_is_told_that_it_is_one(store: SqlStore) -> None:
+    told: list[bool] = []
+
+    def work(link: Link, again: bool) -> str:
+        told.append(again)
+        if len(told) < 3:
+            raise Contended("not yet")
+        return "done"
+
+    assert store._database.whole(work) == "done"
+    assert told == [False, True, True]
+
+
+def test_idle_connections_that_the_server_has_ended_cost_repetitions_only(store: SqlStore, store_url: str) -> None:
+    if store._traits.name == "sqlite":
+        pytest.skip("SQLite has no server that could end a session")
+    ask, kill = {
+        "postgresql": ("SELECT pg_backend_pid()", "SELECT pg_terminate_backend({})"),
+        "mysql": ("SELECT connection_id()", "KILL {}"),
+    }[store._traits.name]
+    job = new_job()
+    store.enqueue([job])
+    idle = [store._database.engine.connect() for _ in range(3)]
+    numbers = [connection.exec_driver_sql(ask).scalar_one() for connection in idle]
+    for connection in idle:
+        connection.close()
+    killer = SqlStore(store_url)
+    with killer._database.engine.connect() as connection:
+        for number in numbers:
+            connection.exec_driver_sql(kill.format(number))
+    killer.close()
+    assert taken_ids(store) == [job.id]
+
+
+def test_the_pool_is_the_bound_and_a_full_one_is_unavailable(store_url: str) -> None:
+    store = SqlStore(store_url, pool_size=2, pool_timeout=0.01, patience=Patience(tries=2, first=0.001))
+    held = [store._database.engine.raw_connection() for _ in range(2)]
+    with pytest.raises(StoreUnavailableError):
+        store.counts()
+    for connection in held:
+        connection.close()
+    store.upgrade()
+    assert store.counts() == {}
+    store.close()
+
+
+_FORK = """
+import os, sys
+from datetime import timedelta
+from celery_guard.job.verdict import Granted
+from celery_guard.store.sql import open_store
+from celery_guard.testing.conformance.builders import new_job
+
+store = open_store(sys.argv[1])
+jobs = [new_job() for _ in range(4)]
+store.enqueue(jobs)
+store.wait(timedelta(0))
+
+def session():
+    with store._database.engine.connect() as connection:
+        words = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT connection_id()"}.get(connection.dialect.name)
+        return connection.exec_driver_sql(words).scalar() if words else os.getpid()
+
+mine = session()
+children = []
+for job in jobs[:3]:
+    child = os.fork()
+    if not child:
+        granted = store.claim(job.id, "child", timedelta(minutes=1))
+        store.wait(timedelta(0))
+        fine = isinstance(granted, Granted) and session() != mine
+        store.close()
+        os._exit(0 if fine else 1)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert codes == [0, 0, 0], codes
+assert session() == mine
+assert isinstance(store.claim(jobs[3].id, "parent", timedelta(minutes=1)), Granted)
+store.close()
+"""
+
+
+def test_db_1_children_use_no_connection_of_their_parents_and_leave_it_alive(store: SqlStore, store_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _FORK, store_url], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_store_in_memory_serves_threads_one_after_the_other() -> None:
+    store = SqlStore("sqlite://")
+    store.upgrade()
+    job = new_job(delay=timedelta(0))
+    store.enqueue([job])
+    assert taken_ids(store) == [job.id]
+    store.close()
+
+
+def test_a_server_that_cannot_pass_over_locked_rows_is_found_out_once(mariadb_url: str) -> None:
+    store = SqlStore(mariadb_url)
+    store.upgrade()
+    tried: list[bool] = []
+
+    def work(connection: Connection, skip_locked: bool) -> str:
+        tried.append(skip_locked)
+        if skip_locked:
+            connection.exec_driver_sql("SELECT id FROM guard_job FOR UPDATE SKIP WHAT_OLD_SERVERS_DO_NOT_KNOW")
+        return "done"
+
+    assert [store._passing_locked(work) for _ in range(3)] == ["done"] * 3
+    assert tried == [True, False, False, False]
+    store.close()
+
+
+def test_relays_share_the_work_where_locked_rows_cannot_be_passed_over(store: SqlStore) -> None:
+    jobs = [new_job() for _ in range(30)]
+    store.enqueue(jobs)
+    store._skip_locked = False
+    with ThreadPoolExecutor(3) as pool:
+        taken = list(pool.map(lambda number: taken_ids(store, token=f"relay-{number}", limit=10), range(3)))
+    rest = taken_ids(store, token="relay-9", limit=30)
+    found = [id for ids in (*taken, rest) for id in ids]
+    assert sorted(found) == sorted(job.id for job in jobs)
