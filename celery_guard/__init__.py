@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .contract.timing import Timing
     from .errors import (
         ConfigurationError,
+        ContractError,
         DeadlinePassed,
         EnqueueError,
         GuardError,
@@ -23,21 +24,33 @@ if TYPE_CHECKING:
         KeyBusy,
         KeyConflict,
         LeaseLost,
+        NotGuardedError,
         PayloadError,
         PayloadTooLargeError,
+        SettingError,
         StoreError,
+        StoreSchemaError,
+        StoreUnavailableError,
+        WrongDatabaseError,
     )
     from .flow.context import RunningJob, current_job
     from .guard import Guard
+    from .integrations.celery.signals import job_dead
     from .integrations.celery.task import GuardedTask
     from .job.row import Job
     from .job.state import State
+    from .job.verdict import Accepted, Busy, Conflict, Duplicate
     from .settings import Settings
 
 __all__ = [
+    "Accepted",
+    "Busy",
     "ConfigurationError",
+    "Conflict",
     "Contract",
+    "ContractError",
     "DeadlinePassed",
+    "Duplicate",
     "EnqueueError",
     "Guard",
     "GuardError",
@@ -49,19 +62,30 @@ __all__ = [
     "KeyBusy",
     "KeyConflict",
     "LeaseLost",
+    "NotGuardedError",
     "PayloadError",
     "PayloadTooLargeError",
     "Retry",
     "RunningJob",
+    "SettingError",
     "Settings",
     "State",
     "StoreError",
+    "StoreSchemaError",
+    "StoreUnavailableError",
     "Timing",
+    "WrongDatabaseError",
     "current_job",
+    "job_dead",
 ]
 
+#: Where each name lives; what is not here is an error.
 _HOMES = {
+    "Accepted": "job.verdict",
+    "Busy": "job.verdict",
+    "Conflict": "job.verdict",
     "Contract": "contract.contract",
+    "Duplicate": "job.verdict",
     "Guard": "guard",
     "GuardedTask": "integrations.celery.task",
     "Job": "job.row",
@@ -71,6 +95,7 @@ _HOMES = {
     "State": "job.state",
     "Timing": "contract.timing",
     "current_job": "flow.context",
+    "job_dead": "integrations.celery.signals",
 }
 
 

@@ -28,7 +28,7 @@ the name of a page of the runbook. All survive pickling, since Celery carries ex
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 __all__ = [
     "ConfigurationError",
@@ -59,6 +59,10 @@ class GuardError(Exception):
     code: ClassVar[str] = "GUARD-000"
     #: Exit status of the command line when this error ends it.
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        # the rest of the arguments are the facts, for programs
+        return str(self.args[0]) if self.args else type(self).__name__
 
 
 class ConfigurationError(GuardError):
@@ -104,9 +108,6 @@ class PayloadError(EnqueueError):
         super().__init__(message, path)
         self.path = path
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class PayloadTooLargeError(EnqueueError):
     """The encoded message is over the limit; ``size`` and ``limit`` are in bytes."""
@@ -118,9 +119,6 @@ class PayloadTooLargeError(EnqueueError):
         self.size = size
         self.limit = limit
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class KeyConflict(EnqueueError):
     """The same key was accepted with another payload; ``holder`` is the id of the job that has it."""
@@ -130,9 +128,6 @@ class KeyConflict(EnqueueError):
     def __init__(self, message: str, holder: str = "") -> None:
         super().__init__(message, holder)
         self.holder = holder
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class KeyBusy(EnqueueError):
@@ -202,9 +197,3 @@ class JobFailed(GuardError):
         super().__init__(message, type_name, reason)
         self.type_name = type_name
         self.reason = reason
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args

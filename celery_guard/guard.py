@@ -14,7 +14,7 @@ from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import Runtime
 from celery_guard.integrations.celery.send import through
-from celery_guard.settings import Settings
+from celery_guard.settings import Settings, check_names
 from celery_guard.store.protocol import Store
 
 __all__ = ["Guard"]
@@ -31,10 +31,12 @@ class Guard:
     >>> guard = Guard(app, store="sqlite:///:memory:")
 
     Raises:
+        SettingError: there is no setting of that name.
         ConfigurationError: the app has a guard with other settings already.
     """
 
     def __init__(self, app: Celery, **settings: Any) -> None:
+        check_names(settings)
         self._runtime: Runtime = install(app, settings)
         if not self._runtime.made_with(settings):
             raise ConfigurationError(

@@ -28,7 +28,7 @@ from pydantic import (
 
 from .errors import SettingError
 
-__all__ = ["ENVIRONMENT_PREFIX", "Settings", "masked", "read_settings"]
+__all__ = ["ENVIRONMENT_PREFIX", "Settings", "check_names", "masked", "read_settings"]
 
 ENVIRONMENT_PREFIX = "CELERY_GUARD_"
 
@@ -170,6 +170,13 @@ def masked(url: str) -> str:
     if at and ":" in user:
         user = user.partition(":")[0] + ":***"
     return scheme + separator + user + at + host + _SECRET_PARAMETER.sub(r"\1***", query)
+
+
+def check_names(arguments: Mapping[str, Any]) -> None:
+    """Refuse an argument that is no setting. Raises ``SettingError``."""
+    for name in arguments:
+        if name not in Settings.model_fields:
+            raise SettingError(_unknown(name, f"Guard({name}=...)"))
 
 
 def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from inspect import Signature
 from typing import Any
@@ -52,8 +52,6 @@ class Draft:
     parent_id: str | None = None
     root_id: str | None = None
     group_id: str | None = None
-    #: Guard header of the message this one carries on (retry, replace): its identity stays.
-    carried_on: Envelope | None = field(default=None)
 
 
 def prepare(

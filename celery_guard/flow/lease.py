@@ -62,9 +62,10 @@ class LeaseKeeper:
             self._reset()
         held = _Held(job, lease, timing)
         with self._changed:
+            first = all(held.renew_at < other.renew_at for other in self._held.values())
             self._held[job.id, job.fence] = held
             self._start()
-            if len(self._held) == 1:
+            if first:
                 self._changed.notify()
 
     def let_go(self, job: RunningJob) -> None:
@@ -124,8 +125,10 @@ class LeaseKeeper:
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._closing:
+        while True:
             with self._changed:
+                if self._closing:
+                    return
                 self._changed.wait(self._pause())
                 if self._closing:
                     return

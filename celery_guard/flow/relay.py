@@ -28,11 +28,12 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.contract.backoff import Backoff
-from celery_guard.errors import StoreError
+from celery_guard.errors import JobFailed, StoreError
+from celery_guard.job.decide import final
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing
 from celery_guard.job.settlement import Settlement
-from celery_guard.job.state import ENDED, Reason, State
+from celery_guard.job.state import ENDED, Reason
 from celery_guard.settings import Settings
 from celery_guard.store.protocol import Store
 
@@ -116,7 +117,7 @@ class Relay:
         rows = self._store.take(token, self._settings.relay_batch, self._settings.relay_hold)
         if not rows:
             return 0
-        due = [row for row in rows if not self._expired(token, row)]
+        due = [row for row in rows if not (self._expired(token, row) or self._undeliverable(row))]
         published = self._publisher.publish(due)
         if published.sent:
             self._store.sent(token, published.sent, self._settings.suspect_after)
@@ -199,6 +200,14 @@ class Relay:
         self._end(token, row, Reason.EXPIRED, TimeoutError("the deadline was over before the job was published"))
         return True
 
+    def _undeliverable(self, row: Outgoing) -> bool:
+        """A job is dead because no worker knows its task: no delivery could tell Celery, so it is told from here."""
+        if row.state not in ENDED or row.reason is not Reason.UNKNOWN_TASK or self._sweep.knows(row.task):
+            return False
+        self._publisher.tell(row, JobFailed(f"No worker knows the task {row.task}.", reason=Reason.UNKNOWN_TASK.value))
+        self._store.told([(row.id, row.fence)])
+        return True
+
     def _refused(self, token: str, row: Outgoing, error: Exception) -> None:
         if row.state in ENDED:
             self._publisher.tell(row, error)
@@ -215,10 +224,11 @@ class Relay:
         failure = describe(
             error, failure_class="permanent", task=row.task, worker=self._name, fence=row.fence, attempt=0
         )
+        contract = self._sweep.contract_named(row.task)
         self._store.end(
             token,
             Settlement(
-                row.id, row.fence, "", State.DEAD, reason, tell_within=timedelta(0), keep=self._settings.keep_dead,
+                row.id, row.fence, "", final(contract, reason, error).state, reason, tell_within=timedelta(0), keep=self._settings.keep_dead,
                 failure=failure,
             ),
         )  # fmt: skip

@@ -31,7 +31,7 @@ from typing import Any, Union
 from celery_guard.contract.classify import FailureClass
 from celery_guard.contract.contract import Effective
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, StoreError
-from celery_guard.job.decide import Next, after_failure, after_limit, after_retry_asked
+from celery_guard.job.decide import Next, after_failure, after_limit, after_retry_asked, final
 from celery_guard.job.failure import describe
 from celery_guard.job.outcome import (
     Failed,
@@ -254,7 +254,7 @@ class Runner:
             case Ignored():
                 return write.succeeded(None, (), Reason.IGNORED)
             case Failed(error=error, final=Reason() as reason):
-                return write.next(Next(State.DEAD, reason, failure_class=FailureClass.PERMANENT), error)
+                return write.next(final(contract, reason, error), error)
             case Failed(error=error):
                 return write.next(after_failure(granted, error, contract, elapsed, self._draw), error)
             case RetryAsked(error=error, delay=delay, payload=payload):
@@ -264,7 +264,7 @@ class Runner:
             case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
                 return write.next(after_retry_asked(granted, error, None, contract, elapsed, self._draw), error)
             case Rejected(error=error):
-                return write.next(Next(State.DEAD, Reason.REJECTED, failure_class=FailureClass.CONTROL), error)
+                return write.next(final(contract, Reason.REJECTED, error), error)
             case Replaced(payload=payload, follow=follow):
                 return write.carried_on(payload, follow)
             case HandedOver(follow=follow):
@@ -274,7 +274,7 @@ class Runner:
             case Stopped(error=DeadlinePassed() as error) if granted.remaining is None or elapsed < granted.remaining:
                 return write.next(after_limit(granted, contract, elapsed, self._draw), error)
             case Stopped(error=DeadlinePassed() as error):
-                return write.next(Next(State.DEAD, Reason.EXPIRED, failure_class=FailureClass.PERMANENT), error)
+                return write.next(final(contract, Reason.EXPIRED, error), error)
             case Stopped(error=error):
                 raise AssertionError(f"nobody settles after {error!r}")
             case OutOfTime(error=error):

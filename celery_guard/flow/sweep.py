@@ -53,8 +53,8 @@ class Sweep:
         self._store = store
         self._publisher = publisher
         self._settings = settings
-        self._contract_named = contract_named
-        self._knows = knows
+        self.contract_named = contract_named
+        self.knows = knows
         self._name = name
         self._draw = random.Random()
         self._next = 0.0
@@ -75,7 +75,7 @@ class Sweep:
         """Take jobs from owners whose lease has lapsed: to run again, or to their end."""
         moved = 0
         for attempt in self._store.lapsed(_LIMIT):
-            contract = self._contract_named(attempt.task)
+            contract = self.contract_named(attempt.task)
             lease = contract.timing.lease or self._settings.lease
             next = after_crash(attempt, contract, lease, self._crash_backoff, self._draw)
             if self._store.recover(attempt, self._settlement(attempt, next, None, crashed=True)):
@@ -109,14 +109,14 @@ class Sweep:
         if _is_over(attempt):
             return self._give_up(attempt, Reason.EXPIRED, "the deadline was over before any worker took the job")
         if attempt.publications >= self._settings.max_publications:
-            if self._knows(attempt.task):
+            if self.knows(attempt.task):
                 return self._give_up(attempt, Reason.NEVER_CLAIMED, "published many times, and no worker took it")
             return self._give_up(attempt, Reason.UNKNOWN_TASK, "no worker knows a task of this name")
         again = Next(State.PENDING, attempt.reason or Reason.NEW)
         return self._store.recover(attempt, self._settlement(attempt, again, None, crashed=False))
 
     def _give_up(self, attempt: Attempt, reason: Reason, why: str) -> bool:
-        state = State.DROPPED if self._contract_named(attempt.task).best_effort else State.DEAD
+        state = State.DROPPED if self.contract_named(attempt.task).best_effort else State.DEAD
         failure = self._describe(
             attempt, TimeoutError(f"{why} (queue {attempt.queue}, {attempt.publications} publications)")
         )

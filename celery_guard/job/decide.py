@@ -30,7 +30,7 @@ from .row import Attempt
 from .state import Reason, State
 from .verdict import Granted
 
-__all__ = ["Next", "after_crash", "after_failure", "after_limit", "after_retry_asked", "attempts_made"]
+__all__ = ["Next", "after_crash", "after_failure", "after_limit", "after_retry_asked", "attempts_made", "final"]
 
 _NO_DELAY = timedelta(0)
 
@@ -85,6 +85,11 @@ def after_retry_asked(
     if delay is None:
         delay = contract.retry.delay(granted.retries, found.floor, draw)
     return _again(granted, contract, elapsed, delay, found)
+
+
+def final(contract: Effective, reason: Reason, error: BaseException) -> Next:
+    """The job ends here whatever its policy: dead, or dropped where the contract lets it."""
+    return _ended(contract, reason, classify(error, contract.retry))
 
 
 def after_limit(granted: Granted, contract: Effective, elapsed: timedelta, draw: random.Random) -> Next:

@@ -34,7 +34,7 @@ class Envelope:
     fingerprint: str | None = None
     #: Which message of the job this is: raised where a retry or a replacement changes the call.
     generation: int = 0
-    #: When it was enqueued, in seconds since the epoch by the publisher's clock. For people; nothing is decided by it.
+    #: When it was enqueued, in seconds since the epoch by the publisher's clock. For people, and to tell a message that is days older than any row.
     created: float | None = None
     #: By the store's clock.
     deadline: Instant | None = None

@@ -32,7 +32,7 @@ def reads(path: Path) -> Iterator[str]:
             yield ast.unparse(node)
 
 
-def test_lock_3_no_decision_rests_on_the_clock_of_a_process() -> None:
+def test_lock_3_no_decision_about_a_job_that_has_a_row_rests_on_the_clock_of_a_process() -> None:
     found = {
         str(path.relative_to(ROOT)): calls
         for path in ROOT.rglob("*.py")

@@ -132,7 +132,7 @@ def replayed(self: Any, order: int, tenant: str) -> str:
     return "carried"
 
 
-@task(base=Hooked, bind=True, contract=Contract(retry=Retry(max_attempts=50, base=30, cap=30, jitter=False)))
+@task(base=Hooked, bind=True, contract=Contract(retry=Retry(max_attempts=50, base=3600, cap=3600, jitter=False)))
 def too_late(self: Any) -> None:
     mark("too_late", self)
     raise ConnectionError("again")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from celery import chord
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
+from celery_guard.job.state import ENDED
 from celery_guard.testing.faults import RECORD, Faults
 
 from .fleet import Fleet, Worker
@@ -120,6 +121,13 @@ class Deaths:
             if self._rested(expected):
                 return
             time.sleep(0.1)
+
+    def still(self, held: Set[str]) -> bool:
+        """Whether every job has ended, but for these, which are where their first attempt got to."""
+        return all(
+            job.state in ENDED or (job.id in held and job.attempts < 2 and job.publications < 2)
+            for job in self.fleet.store.jobs(limit=10_000)
+        )
 
     def left(self, cases: Sequence[Case]) -> dict[Case, dict[str, Any]]:
         """What each of the cases has left."""

@@ -28,6 +28,8 @@ def test_pay_1_a_task_nobody_knows_becomes_a_dead_letter_and_replays_once_it_is_
     job = fleet.settled(result.id)
     assert (job.state.value, job.reason.value, job.attempts) == ("dead", "unknown_task", 0)
     assert "no worker knows" in job.failures[0].message
+    eventually(lambda: result.state == "FAILURE", what="Celery was told")
+    eventually(lambda: fleet.job(result.id).told, what="told")
     stranger.terminate()
     fleet.worker(APP_KNOWS="bill")
     (replayed,) = fleet.store.replay([result.id])

@@ -151,7 +151,7 @@ def test_retry_3_iv_a_replayed_dead_letter_sees_the_same_message(fleet: Fleet) -
 
 
 def test_retry_3_a_retry_after_the_deadline_is_not_scheduled(fleet: Fleet) -> None:
-    result = fleet.app.too_late.apply_async(expires=5)
+    result = fleet.app.too_late.apply_async(expires=600)
     fleet.worker()
     job = fleet.settled(result.id)
     assert (job.state.value, job.reason.value, job.attempts) == ("dead", "expired", 1)

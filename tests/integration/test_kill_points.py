@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from .deaths import MODULE, Case, Deaths, right
+from .deaths import MODULE, Case, Deaths, life_before, right
 from .fleet import ROOT, Fleet, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -72,7 +72,8 @@ def run(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Run
     stack: str = request.param
     if stack not in _runs:
         deaths = deaths_on(stack, make_fleet)
-        deaths.worker(8)
+        # a pool takes a second to go on after a death, however many died
+        deaths.worker(16)
         points = recorded(deaths, KINDS[stack])
         for kind in KINDS[stack]:
             for aim in aims(kind, points[kind]):
@@ -177,6 +178,8 @@ def test_a_node_that_dies_with_jobs_at_every_point_loses_none(stack: str, make_f
     points = recorded(deaths, tuple(ON_NODE[stack]))
     cases = [deaths.send(kind, aim) for kind, found in ON_NODE[stack].items() for aim in found or ends(points[kind])]
     eventually(lambda: all(deaths.faults.struck(case.ids[0]) for case in cases), 60, "a job at each point")
+    held = {id for case in cases if life_before(points[case.kind], case.aim) != "settled" for id in case.ids}
+    eventually(lambda: deaths.still(held), 60, "no other job on its way")
     node.kill()
     deaths.worker(4)
     deaths.rest()

@@ -76,7 +76,13 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
         contract=contract,
         worker=str(request.hostname),
         tells_success=waits,
-        tells_failure=waits or bool(request.errbacks) or bool(request.chain) or task.store_errors_even_if_ignored,
+        tells_failure=(
+            waits
+            or bool(request.errbacks)
+            or bool(request.chain)
+            or bool(task.store_errors_even_if_ignored)
+            or task.hears_of_death()
+        ),
     )
     made = _Made(runtime, task, contract, inner, args, kwargs)
     with soft_limit_deferred():

@@ -165,7 +165,8 @@ class Sender:
             result = type(result)(answer.holder)
         elif isinstance(answer, Accepted):
             self._runtime.listen_for(answer.id, result)
-        result.duplicate = isinstance(answer, Duplicate) or bool(getattr(answer, "holder", None))
+        follows = isinstance(answer, Accepted) and answer.holder is not None
+        result.duplicate = isinstance(answer, Duplicate) or follows
         result.answer = answer
         return result
 

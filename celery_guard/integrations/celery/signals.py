@@ -21,7 +21,7 @@ job_dead = Signal(name="job_dead", providing_args={"job_id", "error"})
 
 
 def connect() -> None:
-    """Listen. Called once, at import of the package's public face; connecting twice changes nothing."""
+    """Listen. Called for each app that gets a guard; connecting twice changes nothing."""
     signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
     signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
     signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from celery import Task
@@ -17,6 +16,7 @@ from celery.exceptions import Ignore
 
 from celery_guard.contract.contract import Contract
 from celery_guard.flow.context import RunningJob, current_job
+from celery_guard.store.protocol import Door
 
 from .attempt import collecting, current_attempt
 from .declared import body_of
@@ -24,6 +24,7 @@ from .install import install
 from .perform import perform
 from .runtime import Runtime, runtime_of
 from .send import through
+from .signals import job_dead
 from .tell import Telling
 
 __all__ = ["GuardedTask", "Using"]
@@ -93,8 +94,7 @@ class GuardedTask(Task):  # type: ignore[misc]
             TypeError: the guard has no door for such an object.
             WrongDatabaseError: it is not on the store's database.
         """
-        runtime = self._guard
-        return Using(self, lambda: through(runtime.store.door(transaction)))
+        return Using(self, self._guard.store.door(transaction))
 
     def enqueue_many(
         self, calls: Iterable[Mapping[str, Any] | list[Any] | tuple[Any, ...]], **options: Any
@@ -104,18 +104,25 @@ class GuardedTask(Task):  # type: ignore[misc]
         ``options`` are those of ``apply_async``. Returns the handles in order; ``handle.answer`` says of each whether it was
         ``Accepted``, a ``Duplicate``, or refused (``Conflict``, ``Busy``), which does not stop the others.
         """
+        results = []
         with collecting() as collected:
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
-                self.apply_async(args, kwargs, **options)
-        return self._guard.sender.enqueue_many(collected) if collected.jobs else []
+                results.append(self.apply_async(args, kwargs, **options))
+        # nothing is gathered where Celery has run the calls at once (task_always_eager)
+        return self._guard.sender.enqueue_many(collected) if collected.jobs else results
 
     def on_dead(self, job_id: str, error: BaseException) -> None:
         """Called once a job of this task is dead or dropped, by the attempt that tells Celery; override as you like.
 
-        One hook for every way there: a permanent failure, exhausted retries (also those of ``self.retry``), crashes,
-        expiry. It is called again if the process dies before Celery was told. What it raises is logged and changes nothing.
+        One hook for every way there that a worker can tell of: a permanent failure, exhausted retries (also those of
+        ``self.retry``), crashes, expiry. Not for a job whose message reaches no worker (unpublishable, unknown task): there is none to
+        call it. It is called again if the process dies before Celery was told. What it raises is logged and changes nothing.
         """
+
+    def hears_of_death(self) -> bool:
+        """Whether anybody listens to :meth:`on_dead` or its signal, so that it has to be told again after a crash."""
+        return type(self).on_dead is not GuardedTask.on_dead or bool(job_dead.receivers)
 
     def retry(
         self, args: Any = None, kwargs: Any = None, exc: Any = None, throw: bool = True, eta: Any = None,
@@ -158,9 +165,9 @@ class GuardedTask(Task):  # type: ignore[misc]
 class Using:
     """A task, and a transaction through which its jobs are enqueued."""
 
-    def __init__(self, task: GuardedTask, opened: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, task: GuardedTask, door: Door) -> None:
         self._task = task
-        self._opened = opened
+        self._door = door
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
         """As ``Task.delay``."""
@@ -168,12 +175,12 @@ class Using:
 
     def apply_async(self, *args: Any, **options: Any) -> Any:
         """As ``Task.apply_async``."""
-        with self._opened():
+        with through(self._door):
             return self._task.apply_async(*args, **options)
 
     def enqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
         """As :meth:`GuardedTask.enqueue_many`."""
-        with self._opened():
+        with through(self._door):
             return self._task.enqueue_many(calls, **options)
 
 

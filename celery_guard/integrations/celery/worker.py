@@ -52,7 +52,7 @@ class ConsumerStep(bootsteps.Step):  # type: ignore[misc]
         super().__init__(consumer, **kwargs)
         quarantine = _Quarantine(runtime_of(consumer.app))
         consumer.on_decode_error = quarantine.undecodable
-        consumer.on_unknown_message = quarantine.unknown_message(consumer.on_unknown_message)
+        consumer.on_unknown_message = quarantine.unknown_message
         consumer.on_unknown_task = quarantine.unknown_task(consumer.on_unknown_task)
 
 
@@ -64,13 +64,9 @@ class _Quarantine:
         """The body's content type or encoding is refused, or the body does not decode."""
         self._set_aside(message, f"undecodable: {type(error).__name__}: {error}")
 
-    def unknown_message(self, plain: _Handler) -> _Handler:
+    def unknown_message(self, body: Any, message: Any) -> None:
         """It decodes, but it is not a task message."""
-
-        def on_unknown_message(body: Any, message: Any) -> None:
-            self._set_aside(message, "not a task message")
-
-        return on_unknown_message
+        self._set_aside(message, "not a task message")
 
     def unknown_task(self, plain: _Handler) -> _Handler:
         """It is a task message, and this worker does not know the task."""

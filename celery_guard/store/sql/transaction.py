@@ -109,6 +109,6 @@ class SqlTransaction:
     def _refuse_commit(self, session: Session) -> None:
         if not self._committing and not session.in_nested_transaction():
             raise RuntimeError(
-                "session.commit() inside job.transaction(): the body's writes commit together with its job, when the block "
-                "ends. Use session.begin_nested() for a savepoint, or another session for writes of their own."
+                "session.commit() inside job.transaction(): the body's writes commit together with its job, when the body "
+                "has returned. Use session.begin_nested() for a savepoint, or another session for writes of their own."
             )

@@ -266,10 +266,10 @@ class TestOpenTransactions:
                 return _enqueue(store, programs[number], twins[1 - number])[0]
             except Exception as error:  # noqa: BLE001  (whatever the database says, it is looked at below)
                 return error
-            finally:
-                programs[number].rollback()
 
         answers = together(2, cross)
+        for program in programs:
+            program.rollback()
         if subject.busy:
             assert answers == [Busy(twins[1].id), Busy(twins[0].id)]
         errors = [answer for answer in answers if isinstance(answer, Exception)]

@@ -15,7 +15,17 @@ from kombu.serialization import register, unregister
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 
-from celery_guard import Contract, EnqueueError, GuardedTask, KeyConflict, State, Timing
+from celery_guard import (
+    ConfigurationError,
+    Contract,
+    EnqueueError,
+    Guard,
+    GuardedTask,
+    KeyConflict,
+    SettingError,
+    State,
+    Timing,
+)
 from celery_guard.job.verdict import Accepted, Conflict, Duplicate
 
 
@@ -233,7 +243,23 @@ def test_enqueue_many_answers_in_order_and_one_refusal_stops_nobody(app: Celery,
     handles = charge.enqueue_many([{"order": 1}, {"order": 1, "amount": 5}, [2], {"order": 3}])
     assert [type(handle.answer) for handle in handles] == [Duplicate, Conflict, Accepted, Accepted]
     assert ids(app) == {first.id, handles[2].id, handles[3].id}
+    assert [handle.duplicate for handle in handles] == [True, False, False, False]
     assert charge.enqueue_many([]) == []
+
+
+def test_enqueue_many_returns_the_results_of_what_celery_runs_at_once(app: Celery, add: Any) -> None:
+    app.conf.task_always_eager = True
+    assert [result.get() for result in add.enqueue_many([[1, 2], {"x": 3, "y": 4}])] == [3, 7]
+
+
+def test_a_setting_that_does_not_exist_is_refused_where_it_is_written() -> None:
+    with pytest.raises(SettingError, match="lease"):
+        Guard(Celery("slip", set_as_current=False), leese=3)
+
+
+def test_a_second_guard_with_other_settings_is_refused(app: Celery) -> None:
+    with pytest.raises(ConfigurationError, match="already"):
+        Guard(app, store="sqlite:///other.db")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,14 @@ def test_the_shipped_file_is_whole() -> None:
     assert len(rows) == len({row["iata"] for row in rows}) == 3376
     assert sum(row["state"] == "NA" for row in rows) == 12
     assert all(-90 <= float(row["latitude"]) <= 90 and -180 <= float(row["longitude"]) <= 180 for row in rows)
+
+
+def test_the_tutorial_shows_the_example_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tutorial" / "airports.md").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    code = [path.read_text() for path in (example_folder() / "airports").glob("*.py")]
+    assert len(shown) == 2
+    assert all(any(block in file for file in code) for block in shown)
 
 
 def test_the_example_says_where_its_data_is_from() -> None:
