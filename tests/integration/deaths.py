@@ -124,10 +124,8 @@ class Deaths:
 
     def still(self, held: Set[str]) -> bool:
         """Whether every job has ended, but for these, which are where their first attempt got to."""
-        return all(
-            job.state in ENDED or (job.id in held and job.attempts < 2 and job.publications < 2)
-            for job in self.fleet.store.jobs(limit=10_000)
-        )
+        rows = self.fleet.store.jobs(limit=10_000)
+        return all(job.state in ENDED or (job.id in held and _is_first_time(job)) for job in rows)
 
     def left(self, cases: Sequence[Case]) -> dict[Case, dict[str, Any]]:
         """What each of the cases has left."""
@@ -162,6 +160,10 @@ class Deaths:
             "result": (case.result.state, case.result.result),
             "deaths": self.faults.struck(case.ids[0]),
         }
+
+
+def _is_first_time(job: Any) -> bool:
+    return job.publications < 2 and (job.state.value, job.attempts) in (("sent", 0), ("running", 1))
 
 
 def right(case: Case, points: list[str]) -> dict[str, Any]:

@@ -190,9 +190,8 @@ def good_before_bad(fleet: Fleet, good: list[str], poison: list[str]) -> None:
     """All the good ones were published, once, before the first of the others was given up."""
     eventually(lambda: states(fleet).get("dead") == 10)
     bad, gone = ([job_of(fleet, id) for id in ids] for ids in (poison, good))
-    assert {(job.reason.value, job.refusals, bool(job.failures[0].message)) for job in bad} == {
-        ("unpublishable", 1, True)
-    }
+    assert {(job.reason.value, job.refusals, job.publications) for job in bad} == {("unpublishable", 1, 0)}
+    assert all(job.failures[0].message for job in bad)
     assert max(job.sent for job in gone) < min(job.finished for job in bad)
     assert {(job.state.value, job.publications) for job in gone} == {("sent", 1)}
 

@@ -29,7 +29,8 @@ def _pg(state: str) -> Exception:
 
 
 def _my(number: int) -> Exception:
-    return pymysql.err.OperationalError(number, "said the server", sqlstate="HY000")
+    error: Exception = pymysql.err.OperationalError(number, "said the server", sqlstate="HY000")
+    return error
 
 
 _PASSING: list[tuple[Dialect, Exception]] = [
