@@ -66,6 +66,11 @@ class RunningJob:
         return self._granted.attempts
 
     @property
+    def retries(self) -> int:
+        """How often the job was retried, as Celery's ``request.retries`` counts."""
+        return self._granted.retries
+
+    @property
     def generation(self) -> int:
         """Which message of the job this is, from 0: raised where a retry or a replacement changed the call."""
         return self._granted.generation

@@ -33,7 +33,7 @@ from celery_guard.job.decide import final
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing
 from celery_guard.job.settlement import Settlement
-from celery_guard.job.state import ENDED, Reason
+from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.settings import Settings
 from celery_guard.store.protocol import Store
 
@@ -195,6 +195,10 @@ class Relay:
             self._slot = None
 
     def _expired(self, token: str, row: Outgoing) -> bool:
+        if row.state is State.PENDING and row.reason is Reason.HANDED_OVER:
+            gone = TimeoutError("the job handed itself over to others, and nobody brought it back while it was kept")
+            self._end(token, row, Reason.EXPIRED, gone)
+            return True
         if not row.expired:
             return False
         self._end(token, row, Reason.EXPIRED, TimeoutError("the deadline was over before the job was published"))
@@ -228,7 +232,7 @@ class Relay:
         self._store.end(
             token,
             Settlement(
-                row.id, row.fence, "", final(contract, reason, error).state, reason, tell_within=timedelta(0), keep=self._settings.keep_dead,
+                row.id, row.fence, "", final(contract, reason, error).state, reason, told=row.kind is Kind.CARRIED, tell_within=timedelta(0), keep=self._settings.keep_dead,
                 failure=failure,
             ),
         )  # fmt: skip

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from celery_guard.contract.classify import FailureClass
 from celery_guard.contract.contract import Effective
@@ -73,8 +73,17 @@ __all__ = [
 
 logger = logging.getLogger("celery_guard.run")
 
-#: Runs the body and says how it came back. Never raises, except to end the process.
-Body = Callable[[RunningJob], Outcome]
+
+class Body(Protocol):
+    """A delivery's body, as the integration runs it. Its methods say how it came back, and raise nothing."""
+
+    def run(self, job: RunningJob) -> Outcome:
+        """Run it."""
+        ...
+
+    def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
+        """Do not run it: the job is given this result, and goes on from there as if it had returned it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +224,7 @@ class Runner:
         """In one transaction with what the body wrote, where it wrote through the guard and has succeeded."""
         if job.enlisted is None:
             return self._store.settle(settlement)
-        if settlement.state is State.SUCCEEDED:
+        if settlement.state is State.SUCCEEDED or settlement.reason in (Reason.REPLACED, Reason.HANDED_OVER):
             return job.enlisted.commit(settlement)
         job.enlisted.rollback()
         return self._store.settle(settlement)
@@ -227,15 +236,15 @@ class Runner:
             return Stopped(DeadlinePassed(f"Job {job.id}: its deadline {job.deadline} was over before it started."))
         token = running_job.set(job)
         try:
-            return self._follow_holder(granted.holder) if granted.holder else body(job)
+            return self._follow_holder(job, granted.holder, body) if granted.holder else body.run(job)
         finally:
             running_job.reset(token)
 
-    def _follow_holder(self, holder: str) -> Outcome:
+    def _follow_holder(self, job: RunningJob, holder: str, body: Body) -> Outcome:
         """A duplicate inside a canvas is given the outcome of the job that holds its key."""
         found = self._store.outcome(holder)
         if found is not None and found[0] is State.SUCCEEDED:
-            return Returned(found[1])
+            return body.given(job, found[1])
         how = "is gone" if found is None else f"ended as {found[0].value}"
         failure = None if found is None else found[2]
         why = f": {failure.type_name}: {failure.message}" if failure else ""
@@ -257,16 +266,17 @@ class Runner:
                 return write.next(final(contract, reason, error), error)
             case Failed(error=error):
                 return write.next(after_failure(granted, error, contract, elapsed, self._draw), error)
-            case RetryAsked(error=error, delay=delay, payload=payload):
-                return write.next(
-                    after_retry_asked(granted, error, delay, contract, elapsed, self._draw), error, payload
-                )
+            case RetryAsked(error=error, bounded=False) if not _may_ask_again(granted, contract):
+                return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
+            case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
+                next = after_retry_asked(granted, error, delay, contract, elapsed, self._draw)
+                return write.next(next, error, payload, queue=queue)
             case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
                 return write.next(after_retry_asked(granted, error, None, contract, elapsed, self._draw), error)
             case Rejected(error=error):
                 return write.next(final(contract, Reason.REJECTED, error), error)
-            case Replaced(payload=payload, follow=follow):
-                return write.carried_on(payload, follow)
+            case Replaced(by=by, follow=follow):
+                return write.carried_on(by, follow)
             case HandedOver(follow=follow):
                 return write.handed_over(follow)
             case Stopped(error=JobCancelled()):
@@ -300,6 +310,9 @@ def _gave_up(outcome: Outcome) -> bool:
     return isinstance(outcome, Stopped) and not isinstance(outcome.error, (JobCancelled, DeadlinePassed))
 
 
+_ASKED_TOO_OFTEN = JobFailed("The body asked for another run more often than it may.", reason=Reason.EXHAUSTED.value)
+
+
 def _may_ask_again(granted: Granted, contract: Effective) -> bool:
     """A body that gives its message back asks for another run, as often as it may call ``self.retry``."""
     return contract.explicit_retries is None or granted.retries < contract.explicit_retries
@@ -327,12 +340,14 @@ class _Writer:
         next: Next,
         error: BaseException | None,
         payload: Payload | None = None,
+        *,
+        queue: str | None = None,
         tell_within: timedelta | None = None,
     ) -> tuple[Settlement, Ending]:
         failure = None if error is None else self._describe(error, next)
         if next.again:
             written = self._settlement(
-                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, retried=True
+                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, queue=queue, retried=True
             )
             return written, Again(next, error)
         if error is None:
@@ -354,9 +369,12 @@ class _Writer:
             self._granted.fence
         )
 
-    def carried_on(self, payload: Payload, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
+    def carried_on(self, by: NewJob, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
         next = Next(State.PENDING, Reason.REPLACED)
-        written = self._settlement(next.state, next.reason, payload=payload, follow=follow, charged=False)
+        written = self._settlement(
+            next.state, next.reason, payload=by.payload, task=by.task, queue=by.queue, kind=by.kind, follow=follow,
+            charged=False,
+        )  # fmt: skip
         return written, Again(next, None)
 
     def handed_over(self, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:

@@ -45,19 +45,24 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The body asked for another run (``self.retry``), with a new message where it changed the call."""
+    """The body asked for another run (``self.retry``), with a new message where it changed the call, and its queue.
+
+    ``bounded``: ``self.retry`` has looked whether it may be asked for once more.
+    """
 
     error: BaseException | None
     #: None: by the contract's backoff.
     delay: timedelta | None
     payload: Payload | None = None
+    queue: str | None = None
+    bounded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """The body replaced itself by a message that carries on under its id; ``follow`` was sent along with it."""
 
-    payload: Payload
+    by: NewJob
     follow: tuple[NewJob, ...] = ()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from .row import NewJob, Payload, StoredFailure, StoredResult
-from .state import Reason, State
+from .state import Kind, Reason, State
 
 __all__ = ["Settlement"]
 
@@ -39,6 +39,11 @@ class Settlement:
     failure: StoredFailure | None = None
     #: For ``pending``: the message of the next generation, where it differs from this one.
     payload: Payload | None = None
+    #: With ``payload``: what it makes of the row, where that differs. A replacement may be another task, on another queue, and may
+    #: have no guard.
+    task: str | None = None
+    queue: str | None = None
+    kind: Kind | None = None
     #: Chain's next, links: accepted in the same transaction.
     follow: tuple[NewJob, ...] = ()
     #: False: the attempt was interrupted or held, and is not counted.

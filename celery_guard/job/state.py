@@ -129,6 +129,7 @@ LEGAL: dict[tuple[State, State], str] = {
     (State.UNKNOWN, State.SUCCEEDED): "a person, or a reconciler",
     (State.UNKNOWN, State.DEAD): "a person, or a reconciler",
     (State.UNKNOWN, State.PENDING): "a person, or a reconciler",
+    (State.SUCCEEDED, State.RUNNING): "claim, of a carried message whose task has a guard where it arrives",
     (State.DEAD, State.PENDING): "replay",
     (State.DEAD, State.RESOLVED): "a person, with a reason",
 }

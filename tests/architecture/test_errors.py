@@ -38,6 +38,14 @@ def test_an_error_survives_pickling_with_all_it_says(kind: type[GuardError], pro
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_error_is_made_again_from_its_arguments(kind: type[GuardError]) -> None:
+    """Result backends that keep JSON keep an exception's class and arguments only."""
+    error = _made(kind)
+    again = kind(*error.args)
+    assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_an_error_survives_copying(kind: type[GuardError]) -> None:
     error = _made(kind)
     again = copy.deepcopy(error)

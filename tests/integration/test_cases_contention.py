@@ -10,7 +10,8 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from importlib import import_module
 from threading import Event
@@ -19,6 +20,7 @@ from typing import Any
 import psycopg.errors
 import pymysql.err
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -40,7 +42,7 @@ from celery_guard.testing.conformance import Subject, opened_store, store
 from celery_guard.testing.conformance import TestCut as Operations
 from celery_guard.testing.conformance.builders import LONG, NONE, dead, keyed, new_id, new_job, retried, succeeded
 from celery_guard.testing.conformance.crowd import together
-from celery_guard.testing.conformance.moves import accept, found, lease_of, publish
+from celery_guard.testing.conformance.moves import accept, eventually, found, lease_of, publish
 from celery_guard.testing.databases import empty
 from celery_guard.testing.driver import watched
 
@@ -49,6 +51,9 @@ __all__ = ["opened_store", "store"]
 pytestmark = pytest.mark.integration
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
+
+#: Has PostgreSQL make every transaction a serializable one that does not say otherwise.
+STRICT = "?options=-c%20default_transaction_isolation%3Dserializable"
 
 #: What each database says, in the driver's words, when it asks for the same transaction once more.
 TRANSIENT: dict[str, Sequence[Callable[[], Exception]]] = {
@@ -83,7 +88,7 @@ def test_db_4_ten_that_work_on_one_table_at_once_end_every_job_once(
 ) -> None:
     """PostgreSQL at SERIALIZABLE, the others as they come. Nobody sees an error."""
     url = request.getfixturevalue(f"{database}_url")
-    mine = f"{url}?options=-c%20default_transaction_isolation%3Dserializable" if database == "postgresql" else url
+    mine = url + STRICT if database == "postgresql" else url
     first = open_store(url)
     first.upgrade()
     empty(url)
@@ -141,6 +146,28 @@ def _attempt(store: Store, id: str, number: int, draw: random.Random, seen: dict
     assert store.settle(end)
     if end.state is not State.PENDING:
         seen["ended"].append(id)
+
+
+def test_db_4_on_a_server_that_is_set_to_serializable_two_that_meet_wait_instead_of_failing(
+    postgresql_url: str,
+) -> None:
+    """One try is enough: the claim waits for whoever has the row, and then takes it."""
+    job, strict = new_job(), SqlStore(postgresql_url + STRICT, patience=Patience(tries=1))
+    engine = create_engine(postgresql_url)
+    with closing(open_store(postgresql_url)) as first, closing(strict), engine.connect() as other:
+        first.upgrade()
+        publish(first, job)
+        strict.check()
+        other.execute(text("UPDATE guard_job SET progress = 'x' WHERE id = :id"), {"id": job.id})
+        with ThreadPoolExecutor(1) as pool:
+            claimed = pool.submit(strict.claim, job.id, "worker-1", LONG)
+            waits = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            eventually(lambda: claimed.done() or other.scalar(text(waits)))
+            other.commit()
+            assert isinstance(claimed.result(30), Granted)
+    engine.dispose()
 
 
 # -- by the driver --------------------------------------------------------------------------------------------------------

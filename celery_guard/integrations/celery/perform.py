@@ -41,7 +41,7 @@ from celery_guard.job.outcome import (
     Returned,
     Stopped,
 )
-from celery_guard.job.row import NewJob, Payload
+from celery_guard.job.row import NewJob, Payload, StoredResult
 from celery_guard.job.state import Reason, State
 
 from .attempt import Attempt, collecting, current_attempt
@@ -87,10 +87,10 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
     made = _Made(runtime, task, contract, inner, args, kwargs)
     with soft_limit_deferred():
         try:
-            ending = runtime.runner.run(delivery, made.outcome)
+            ending = runtime.runner.run(delivery, made)
             if isinstance(ending, Unheard):
                 made.adopt()
-                ending = runtime.runner.run(delivery, made.outcome)
+                ending = runtime.runner.run(delivery, made)
         except StoreError as error:
             # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
             logger.error("job %s: the store could not be reached, the job stays unfinished: %s", request.id, error)
@@ -119,26 +119,37 @@ class _Made:
 
     # -- the body ---------------------------------------------------------------------------------------------------
 
-    def outcome(self, job: RunningJob) -> Outcome:
+    def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
+        """A duplicate inside a canvas: what hangs on it goes on with the value of the job that holds its key."""
+        self._value = decode_result(result)
+        return self._returned()
+
+    def run(self, job: RunningJob) -> Outcome:
         """Run the body, and say in the guard's words how it came back."""
         attempt = Attempt(self._request, job)
+        # a late copy of the first message says 0
+        self._request.retries = job.retries
         if self._envelope is not None:
             self._runtime.skew.compare(str(self._request.origin), self._envelope.created, job.created_instant)
         token = current_attempt.set(attempt)
         try:
             if self._envelope is not None and self._envelope.generation != job.generation and not self._read_again(job):
-                gone = JobFailed(f"Job {job.id}: the message of its generation {job.generation} is not in the store.")
-                return Failed(gone, final=Reason.FAILED)
+                moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
+                return Interrupted(moved, by_shutdown=True)
             return self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
     def _read_again(self, job: RunningJob) -> bool:
-        """A late copy of an earlier message woke this job up: what counts is the message that is stored, if it is there."""
+        """A late copy of an earlier message woke this job up: what counts is the message that is stored.
+
+        False: that one is for another task (the job was replaced), and goes to whoever consumes its queue.
+        """
         payload = self._runtime.store.payload(job.id, job.generation)
-        if payload is None:
+        headers = {} if payload is None else json.loads(payload.headers)
+        if payload is None or headers["task"] != self._task.name:
             return False
-        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
         self._call = args, kwargs
         self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
         return True
@@ -166,10 +177,14 @@ class _Made:
             if error.code != _ENDED_BY_SIGTERM:
                 return Interrupted(error, by_shutdown=False)
             return self._ended_by_the_pool(attempt.job, error)
-        except (WorkerShutdown, WorkerTerminate, KeyboardInterrupt, GeneratorExit) as error:
+        except (WorkerShutdown, WorkerTerminate) as error:
             self._process_ends = error
             return Interrupted(error, by_shutdown=True)
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            return Interrupted(error, by_shutdown=False)
         except BaseException as error:  # noqa: BLE001 - every way out of a body is an outcome; settle records it
+            if attempt.kept is not None:
+                return self._retry_asked(attempt, Retry(exc=error if isinstance(error, Exception) else None))
             return Failed(error, final=Reason.EXHAUSTED if attempt.exhausted else None)
         if attempt.kept is not None:
             return self._retry_asked(attempt, None)
@@ -218,14 +233,17 @@ class _Made:
         error = None if asked is None else asked.exc
         if kept is None:
             assert asked is not None
-            return RetryAsked(error, _seconds(asked.when))
+            return RetryAsked(error, _seconds(asked.when), bounded=False)
         return RetryAsked(
             error,
             kept.delay if attempt.delayed else None,
             self._next_payload(kept, attempt.changed, attempt.job.generation),
+            kept.queue if attempt.changed else None,
         )
 
     def _ignored(self, attempt: Attempt) -> Outcome:
+        if attempt.kept is not None:
+            return self._retry_asked(attempt, None)
         if attempt.handed_over is None:
             # a chord would wait for ever for the part of a member that says nothing
             self._ignored_by_body = not self._request.chord
@@ -233,7 +251,7 @@ class _Made:
         for index, job in enumerate(attempt.handed_over):
             if job.id == self._request.id:
                 others = tuple(attempt.handed_over[:index] + attempt.handed_over[index + 1 :])
-                return Replaced(job.payload, others)
+                return Replaced(job, others)
         return HandedOver(tuple(attempt.handed_over))
 
     def _next_payload(self, kept: Draft, changed: bool, generation: int) -> Payload | None:
@@ -247,7 +265,10 @@ class _Made:
     def _mark_started(self) -> None:
         if getattr(self._task, "guard_track_started", False) and not self._request.ignore_result:
             meta = {"pid": os.getpid(), "hostname": self._request.hostname}
-            self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
+            try:
+                self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
+            except Exception as error:  # noqa: BLE001 - whatever ails the backend, the body can run
+                logger.warning("job %s: Celery could not be told that it has started: %r", self._request.id, error)
 
     # -- a message without a row ------------------------------------------------------------------------------------
 

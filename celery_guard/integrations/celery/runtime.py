@@ -45,6 +45,8 @@ class Runtime:
         self._contracts: dict[str, Effective] = {}
         self._signatures: dict[str, inspect.Signature | None] = {}
         self._me: tuple[int, str] = (0, "")
+        #: How many connections to the store this process may have: its bodies at work, and what the guard needs beside them.
+        self.connections = 5
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
 
@@ -62,7 +64,7 @@ class Runtime:
     @cached_property
     def store(self) -> Store:
         """The store named by the settings. Opens no connection before the first use."""
-        return open_store(self.settings.store, notify=self.settings.notify)
+        return open_store(self.settings.store, notify=self.settings.notify, pool_size=self.connections)
 
     @cached_property
     def keeper(self) -> LeaseKeeper:

@@ -79,7 +79,7 @@ class GuardedTask(Task):  # type: ignore[misc]
         """The result backend. While Celery is told how a job ended, one whose troubles do not change that end."""
         plain = self._backend if self._backend is not None else self.app.backend
         telling = getattr(self.request_stack.top, "guard_tells", None)
-        return plain if telling is None else Telling(plain)
+        return plain if telling is None else Telling(plain, self._guard.keeper)
 
     @backend.setter
     def backend(self, value: Any) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from celery_guard.flow.lease import LeaseKeeper
+
 __all__ = ["Telling"]
 
 logger = logging.getLogger("celery_guard.run")
@@ -21,8 +23,9 @@ logger = logging.getLogger("celery_guard.run")
 class Telling:
     """A result backend, while it is told about one settled job."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Any, keeper: LeaseKeeper) -> None:
         self._backend = backend
+        self._keeper = keeper
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -42,6 +45,9 @@ class Telling:
         try:
             self._backend.mark_as_failure(task_id, exc, traceback, request=request, **kwargs)
             _unless_turned_away(self._backend, task_id, request)
+            # noted here and not only by the signal, which never comes if a hook (on_failure) raises before it
+            if request is not None and request.guard_tells is not None:
+                self._keeper.told(task_id, request.guard_tells)
         except Exception as error:  # noqa: BLE001 - as above
             _not_told(request, task_id, error)
 

@@ -40,7 +40,9 @@ _PLACES = {"before": "before it was written", "after": "after its body"}
 _SHORT = {
     "CELERY_GUARD_LEASE": "3s",
     "CELERY_GUARD_SUSPECT_AFTER": "3s",
-    "CELERY_GUARD_RELAY_HOLD": "3s",
+    # a batch that takes longer than the hold is published by the other relay too
+    "CELERY_GUARD_RELAY_BATCH": "100",
+    "CELERY_GUARD_RELAY_HOLD": "5s",
     "CELERY_GUARD_SWEEP_EVERY": "500ms",
     "CELERY_GUARD_POLL": "200ms",
     "CELERY_GUARD_CRASH_BASE": "200ms",

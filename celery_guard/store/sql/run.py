@@ -232,6 +232,9 @@ def _settlement_values(settlement: Settlement) -> dict[str, Any]:
         "crashed_": int(settlement.crashed),
         "retried_": int(settlement.retried),
         "regenerated_": int(settlement.payload is not None),
+        "task_": settlement.task,
+        "queue_": settlement.queue,
+        "kind_": None if settlement.kind is None else settlement.kind.value,
         "failure_class_": None,
         "cause_": None,
     }

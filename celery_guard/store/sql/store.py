@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
@@ -31,7 +30,7 @@ from .statement import Cursor, Link
 from .statements import people as people_statements
 from .statements import run as run_statements
 from .statements.run import Compare
-from .transaction import SqlTransaction
+from .transaction import BodySession, SqlTransaction
 from .transient import Patience
 
 __all__ = ["SqlStore"]
@@ -92,7 +91,7 @@ class SqlStore(OpenStore):
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
         if "G5" in self.limits:
             raise NotImplementedError(f"{self} cannot keep G5: {self.limits['G5']}.")
-        session = Session(self._database.bodies)
+        session = BodySession(self._database.bodies)
         return SqlTransaction(session, self._database.texts, self._notify, self._settled)
 
     def _settle(

@@ -28,16 +28,26 @@ from .run import Move, settle
 from .statement import ConnectionLink, Texts
 from .transient import is_transient
 
-__all__ = ["SqlTransaction"]
+__all__ = ["BodySession", "SqlTransaction"]
 
 logger = logging.getLogger("celery_guard.store")
+
+
+class BodySession(Session):
+    """The session of a body. Closing it, or leaving it as a context, does nothing: it is the guard's to end."""
+
+    ended_by_guard = False
+
+    def close(self) -> None:
+        if self.ended_by_guard:
+            super().close()
 
 
 class SqlTransaction:
     """One body's transaction, begun with its first statement."""
 
     def __init__(
-        self, session: Session, texts: Texts, notify: bool, committed: Callable[[Settlement, Move], None]
+        self, session: BodySession, texts: Texts, notify: bool, committed: Callable[[Settlement, Move], None]
     ) -> None:
         self._session = session
         self._texts = texts
@@ -72,7 +82,7 @@ class SqlTransaction:
         if moved is Move.REFUSED:
             self.rollback()
             return False
-        self._session.close()
+        self._end()
         self._committed(settlement, moved)
         return True
 
@@ -98,10 +108,14 @@ class SqlTransaction:
         """Undo what the body wrote. Never raises: what cannot be undone by a word is undone by hanging up."""
         try:
             self._session.rollback()
-            self._session.close()
+            self._end()
         except SQLAlchemyError as error:
             logger.warning("a body's transaction is ended by closing its connection: %s", error)
             self._session.invalidate()
+
+    def _end(self) -> None:
+        self._session.ended_by_guard = True
+        self._session.close()
 
     def _link(self) -> ConnectionLink:
         return ConnectionLink(self._texts, self._session.connection)

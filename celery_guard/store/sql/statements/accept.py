@@ -185,6 +185,7 @@ def carry_on() -> Update:
         .values(
             task=given("task"),
             queue=given("queue"),
+            kind=given("kind"),
             priority=given("priority", Integer),
             reason=fixed(Reason.REPLACED),
             generation=given("generation", Integer),

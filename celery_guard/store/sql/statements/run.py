@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.selectable import Select
 
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import Kind, Reason, State
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import failure, job, payload, result
 
@@ -68,14 +68,25 @@ _GRANTED = (
 
 
 def claim() -> Update:
-    """Take the job for one attempt. A follower is only taken once a relay has seen its holder end."""
+    """Take the job for one attempt. A follower is only taken once a relay has seen its holder end.
+
+    A message that was carried for a task without a guard, and meets one that has it, is a job from here on: its sender did not
+    know the task.
+    """
     due = and_(job.c.due <= now(), job.c.holder.is_(None))
     waits = and_(job.c.state == fixed(State.PENDING), or_(due, job.c.relay.is_not(None)))
+    carried = and_(
+        job.c.state == fixed(State.SUCCEEDED), job.c.kind == fixed(Kind.CARRIED), job.c.fence == literal_column("0")
+    )
     return (
         update(job)
-        .where(job.c.id == given("id"), or_(job.c.state == fixed(State.SENT), waits))
+        .where(job.c.id == given("id"), or_(job.c.state == fixed(State.SENT), waits, carried))
         .values(
             state=fixed(State.RUNNING),
+            kind=fixed(Kind.RUN),
+            told=literal_column("0"),
+            finished=null(),
+            keep_until=null(),
             fence=job.c.fence + 1,
             owner=given("owner"),
             attempts=job.c.attempts + 1,
@@ -195,6 +206,8 @@ def move(fate: Fate, compare: Compare) -> Update:
     if fate is Fate.WAITS:
         values["due"] = now() + number("delay")
         values["generation"] = job.c.generation + given("regenerated", Integer)
+        for name in ("task", "queue", "kind"):
+            values[name] = func.coalesce(given(name), job.c[name])
     elif fate is Fate.PARKED:
         values["due"] = null()
     else:
@@ -320,9 +333,13 @@ def failed(latest: bool) -> Select[Any]:
         failure.c.worker, failure.c.truncated, failure.c.fence, failure.c.attempt, failure.c.at,
     ).where(failure.c.job == given("id"))  # fmt: skip
     if not latest:
-        return found.order_by(failure.c.at, failure.c.number)
+        return found.order_by(failure.c.at, failure.c.fence, failure.c.attempt, failure.c.number)
     decided = failure.c.failure_class != literal_column("'superseded'")
-    return found.where(decided).order_by(failure.c.at.desc(), failure.c.number.desc()).limit(literal_column("1"))
+    return (
+        found.where(decided)
+        .order_by(failure.c.at.desc(), failure.c.fence.desc(), failure.c.attempt.desc(), failure.c.number.desc())
+        .limit(literal_column("1"))
+    )
 
 
 def told(jobs: list[tuple[str, int]]) -> Update:
