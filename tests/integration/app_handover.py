@@ -34,7 +34,7 @@ def pay(self: Any, order: int) -> str:
 
 
 @task(base=GuardedTask, bind=True)
-def writes(self: Any, how: str) -> str:
+def writes(self: Any, how: str) -> Any:
     mark(f"writes {how}", self)
     if how == "with":
         with self.job.transaction() as session:

@@ -136,6 +136,9 @@ def test_out_1_with_the_broker_out_enqueue_is_one_round_trip_and_nothing_is_lost
         fleet.worker()
         assert [result.get(timeout=30) for result in results] == [2 * number for number in range(20)]
         assert fleet.counted() == {"add": 20}
+        for process in fleet.workers:
+            process.kill()
+        fleet.store.close()
 
 
 def test_out_5_a_row_that_commits_after_younger_ones_have_left_is_published(fleet: Fleet, shop: Engine) -> None:

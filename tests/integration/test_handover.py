@@ -86,8 +86,10 @@ def test_a_guarded_task_sent_by_name_from_a_process_that_does_not_know_it_runs_o
     guard.store.close()
     fleet.worker()
     eventually(lambda: all(fleet.counted()[f"pay {n}"] for n in range(3)), what="all have run")
-    for id in sent:
-        eventually(lambda id=id: fleet.job(id).told and fleet.job(id).attempts == 1, what="told")
+    fleet.all_quiet()
+    assert [(job.state.value, job.kind.value, job.attempts) for job in map(fleet.job, sent)] == [
+        ("succeeded", "run", 1)
+    ] * 3
     assert fleet.counted() == {f"pay {n}": 1 for n in range(3)}
 
 

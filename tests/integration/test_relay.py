@@ -8,20 +8,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from sqlalchemy.orm import Session
 
+from celery_guard.operate.cli.main import guard as command_line
 from celery_guard.testing.servers import private_redis
 
-from .fleet import ROOT, Fleet, Process, eventually
+from .fleet import Fleet, Process, eventually
 
 pytestmark = pytest.mark.integration
 
@@ -71,9 +72,9 @@ def states(fleet: Fleet) -> dict[str, int]:
 
 def guard(fleet: Fleet, *words: str) -> Any:
     """What the command line prints as JSON."""
-    command = [sys.executable, "-m", "celery", "-A", APP, "guard", *words]
-    done = subprocess.run(command, cwd=ROOT, env=fleet.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    context = SimpleNamespace(app=fleet.app.app, no_color=False)
+    done = CliRunner().invoke(command_line, [*words, "--json"], obj=context, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
@@ -202,12 +203,12 @@ def test_out_6_a_row_that_was_refused_is_listed_with_its_error_and_goes_out_when
         id = fleet.app.note.apply_async(("late",), queue="taken").id
         fleet.relay(CELERY_GUARD_PUBLISH_ATTEMPTS="1")
         fleet.until(id, "dead")
-        [listed] = guard(fleet, "dlq", "list", "--json")
+        [listed] = guard(fleet, "dlq", "list")
         assert (listed["id"], listed["reason"]) == (id, "unpublishable")
-        shown = guard(fleet, "dlq", "show", id, "--json")
+        shown = guard(fleet, "dlq", "show", id)
         assert "WRONGTYPE" in shown["failures"][0]["message"]
         client.delete(f"{fleet.folder.name}:taken")
-        guard(fleet, "dlq", "replay", id, "--reason", "the key is free", "--json")
+        guard(fleet, "dlq", "replay", id, "--reason", "the key is free")
         fleet.until(id, "sent")
         assert client.llen(f"{fleet.folder.name}:taken") == 1
 

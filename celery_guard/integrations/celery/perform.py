@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -23,9 +22,9 @@ from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import EnqueueError, Interruption, JobFailed, LeaseLost, PayloadError, StoreError
+from celery_guard.errors import Interruption, JobFailed, LeaseLost, PayloadError, StoreError
 from celery_guard.flow.context import RunningJob
-from celery_guard.flow.enqueue import Draft, enqueue, explain_refusal, seal
+from celery_guard.flow.enqueue import Draft, seal
 from celery_guard.flow.run import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.outcome import (
@@ -44,8 +43,9 @@ from celery_guard.job.outcome import (
 from celery_guard.job.row import NewJob, Payload, StoredResult
 from celery_guard.job.state import Reason, State
 
+from .adopt import adopt
 from .attempt import Attempt, collecting, current_attempt
-from .capture import capture, decode
+from .capture import decode
 from .declared import with_limits_of_call
 from .limits import soft_limit_allowed, soft_limit_deferred
 from .result import decode_result, encode_result
@@ -89,7 +89,7 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
         try:
             ending = runtime.runner.run(delivery, made)
             if isinstance(ending, Unheard):
-                made.adopt()
+                adopt(runtime, task, made.envelope)
                 ending = runtime.runner.run(delivery, made)
         except StoreError as error:
             # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
@@ -111,7 +111,7 @@ class _Made:
         self._call = args, kwargs
         self._request = task.request
         found = open_header((self._request.headers or {}).get(HEADER))
-        self._envelope = found if isinstance(found, Envelope) else None
+        self.envelope = found if isinstance(found, Envelope) else None
         self._value: Any = None
         self._ignored_by_body = False
         #: What ends this process, whatever becomes of the job.
@@ -129,11 +129,11 @@ class _Made:
         attempt = Attempt(self._request, job)
         # a late copy of the first message says 0
         self._request.retries = job.retries
-        if self._envelope is not None:
-            self._runtime.skew.compare(str(self._request.origin), self._envelope.created, job.created_instant)
+        if self.envelope is not None:
+            self._runtime.skew.compare(str(self._request.origin), self.envelope.created, job.created_instant)
         token = current_attempt.set(attempt)
         try:
-            if self._envelope is not None and self._envelope.generation != job.generation and not self._read_again(job):
+            if self.envelope is not None and self.envelope.generation != job.generation and not self._read_again(job):
                 moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
                 return Interrupted(moved, by_shutdown=True)
             return self._outcome(attempt)
@@ -258,7 +258,7 @@ class _Made:
         """The message of the next generation; None where it is this one again, byte for byte."""
         if not changed:
             return None
-        envelope = self._envelope or Envelope(id=self._request.id)
+        envelope = self.envelope or Envelope(id=self._request.id)
         next_one = replace(envelope, generation=generation + 1)
         return seal(kept, next_one, self._runtime.settings.payload_limit)
 
@@ -269,54 +269,6 @@ class _Made:
                 self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
             except Exception as error:  # noqa: BLE001 - whatever ails the backend, the body can run
                 logger.warning("job %s: Celery could not be told that it has started: %r", self._request.id, error)
-
-    # -- a message without a row ------------------------------------------------------------------------------------
-
-    def adopt(self) -> None:
-        """Accept a message that was sent without the guard, or whose row is gone: it was accepted by somebody.
-
-        A message that cannot be accepted goes to quarantine, for its publisher cannot be told: its key is taken by another payload, its
-        arguments do not fit; and one of the guard's that is older than rows are kept, for that may have run long ago.
-
-        Raises why it cannot be accepted; ``Ignore`` for the old one.
-        """
-        try:
-            with collecting(by_celery=True) as collected:
-                self._task.signature_from_request(self._request).apply_async()
-        except (EnqueueError, TypeError) as error:
-            self._set_aside(f"it cannot be accepted: {error}")
-            raise
-        age = self._age()
-        keep = self._runtime.settings.keep
-        if age is not None and age > keep:
-            self._set_aside(f"older than ended jobs are kept ({age} > {keep}), and without a row: it may have run")
-            raise Ignore("set aside")
-        logger.warning("job %s: the store has no row for this message; it is adopted", self._request.id)
-        (answer,) = enqueue(self._runtime.store, collected.jobs)
-        refusal = explain_refusal(collected.jobs[0], answer)
-        if refusal is not None:
-            self._set_aside(str(refusal))
-            raise refusal
-
-    def _set_aside(self, reason: str) -> None:
-        request = self._task.signature_from_request(self._request)
-        options = {**request.options, "expires": None}
-        captured = capture(self._task.app, self._task.name, request.args, request.kwargs, options)
-        number = self._runtime.store.quarantine(
-            queue=captured.queue,
-            body=captured.body,
-            headers=json.dumps(captured.headers, default=repr),
-            content_type=str(captured.delivery["content_type"]),
-            content_encoding=str(captured.delivery["content_encoding"]),
-            reason=reason[:500],
-        )
-        logger.error("job %s is set aside as quarantine %d: %s", self._request.id, number, reason)
-
-    def _age(self) -> timedelta | None:
-        """How long ago the guard accepted the message, by the publisher's clock; None for a message without the guard."""
-        if self._envelope is None or self._envelope.created is None:
-            return None
-        return timedelta(seconds=time.time() - self._envelope.created)
 
     # -- what Celery hears ------------------------------------------------------------------------------------------
 

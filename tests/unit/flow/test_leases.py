@@ -23,13 +23,26 @@ from celery_guard.flow.skew import LIMIT, Skew
 from celery_guard.flow.sweep import Sweep
 from celery_guard.job.instant import Instant
 from celery_guard.job.outcome import Outcome, Returned, Stopped
-from celery_guard.job.row import Job
+from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import State
 from celery_guard.settings import read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import accept, eventually, found
+
+
+class Bodied:
+    """A delivery whose body is a function of the test's."""
+
+    def __init__(self, body: Callable[[RunningJob], Outcome]) -> None:
+        self._body = body
+
+    def run(self, job: RunningJob) -> Outcome:
+        return self._body(job)
+
+    def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
+        return Returned(result)
 
 
 class Node:
@@ -46,7 +59,7 @@ class Node:
     def run(self, id: str, body: Callable[[RunningJob], Outcome]) -> Ending:
         """Take one delivery of the job, as soon as it is due."""
         eventually(lambda: self.store.take("relay", 10, timedelta(hours=1)))
-        return self.runner.run(Delivery(id, "shop.charge", self.contract, "node", False, False), body)
+        return self.runner.run(Delivery(id, "shop.charge", self.contract, "node", False, False), Bodied(body))
 
 
 @pytest.fixture

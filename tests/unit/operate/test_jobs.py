@@ -67,7 +67,7 @@ def test_json_may_be_asked_for_before_or_after_the_word(run: Run, words: tuple[s
 
 def test_a_job_is_shown_with_its_failures_and_who_holds_it(run: Run) -> None:
     job = a_job(
-        state=State.RUNNING, owner="host:7:ab", fence=3, attempts=2, due=NOW + timedelta(seconds=29.5),
+        state=State.RUNNING, owner="host:7:ab", fence=3, attempts=2, due=NOW + timedelta(hours=1),
         failures=(a_failure(fence=2, attempt=1),),
     )  # fmt: skip
     result = run("jobs", "show", "7e1f", store=Canned(job=job))
