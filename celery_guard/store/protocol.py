@@ -47,8 +47,9 @@ class Transaction(Protocol):
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
 
-        Raises ``StoreUnavailableError`` when it is not known whether the commit happened; nothing may be settled then, the
-        lease lapses and the row tells. What the database has against the body's own writes is raised as it is.
+        Raises ``StoreUnavailableError`` when the database could not commit now (a deadlock, a serialization failure), or when it is
+        not known whether it did; nothing may be settled then, the lease lapses and the row tells. What the database has against the
+        body's own writes is raised as it is.
         """
         ...
 
