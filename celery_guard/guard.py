@@ -38,6 +38,7 @@ class Guard:
     def __init__(self, app: Celery, **settings: Any) -> None:
         check_names(settings)
         self._runtime: Runtime = install(app, settings)
+        self._runtime.made_by_guard = True
         if not self._runtime.made_with(settings):
             raise ConfigurationError(
                 f"The app {app.main!r} has a guard already, made with other settings or by its first GuardedTask. Make one Guard "

@@ -133,11 +133,13 @@ class _Transaction(_Through):
 
 class _Runner(_Through):
     def run(self, delivery: Any, body: Any) -> Any:
-        def stepped(job: Any) -> Any:
-            with self._faults.step("body", [delivery.id]):
-                return body(job)
+        return self._inner.run(delivery, _Body(body, self._faults))
 
-        return self._inner.run(delivery, stepped)
+
+class _Body(_Through):
+    def run(self, job: Any) -> Any:
+        with self._faults.step("body", [job.id]):
+            return self._inner.run(job)
 
 
 class _Keeper(LeaseKeeper):

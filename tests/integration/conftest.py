@@ -78,9 +78,7 @@ def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[st
         return request.getfixturevalue("redis_url") + "1", {"broker_transport_options": options}
     if kind == "rabbitmq":
         return request.getfixturevalue("rabbitmq_url"), {}
-    queue = str(_made(folder / "queue"))
-    options = {"data_folder_in": queue, "data_folder_out": queue, "control_folder": str(_made(folder / "control"))}
-    return "filesystem://", {"broker_transport_options": options}
+    return f"files://localhost/{_made(folder / 'queue')}", {}
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,8 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._beside: _Beside | None = None
 
     def include_if(self, worker: Any) -> bool:
-        return bool(runtime_of(worker.app).settings.relay)
+        runtime = runtime_of(worker.app)
+        return runtime.meant and runtime.settings.relay
 
     def start(self, worker: Any) -> None:
         forks = (

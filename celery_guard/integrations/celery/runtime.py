@@ -23,7 +23,7 @@ from celery_guard.errors import NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import Skew
-from celery_guard.settings import Settings, read_settings
+from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 
@@ -47,12 +47,25 @@ class Runtime:
         self._me: tuple[int, str] = (0, "")
         #: How many connections to the store this process may have: its bodies at work, and what the guard needs beside them.
         self.connections = 5
+        #: A ``Guard`` was made for the app; otherwise a guarded task has brought the runtime along.
+        self.made_by_guard = False
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
 
     def made_with(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these are the arguments it was made with."""
         return self._arguments == dict(arguments)
+
+    @property
+    def meant(self) -> bool:
+        """Whether anybody has said that this app is guarded.
+
+        A shared task of another, guarded app is bound to every app of the process, also to those that have nothing to do with it.
+        """
+        said = (
+            "store" in self._arguments or self.app.conf.get("guard_store") or f"{ENVIRONMENT_PREFIX}STORE" in os.environ
+        )
+        return self.made_by_guard or bool(said)
 
     @cached_property
     def settings(self) -> Settings:

@@ -35,6 +35,11 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
         runtime = runtime_of(worker.app)
+        if not runtime.meant:
+            logger.warning(
+                "this app knows guarded tasks of another app and has no guard of its own: it cannot run them"
+            )
+            return
         if not worker.pool_cls.__module__.endswith("prefork"):
             runtime.connections = max(runtime.connections, (worker.concurrency or 1) + 4)
         try:

@@ -89,7 +89,8 @@ def demo(
 
 
 def _run_all(plan: Any, folder: Path, workers: int, no_plain: bool, clock: Any, terminal: Terminal) -> list[Tally]:
-    from celery_guard.operate.demo.runs import Guarded, PlainEarly, PlainLate
+    from celery_guard.operate.demo.guarded import Guarded
+    from celery_guard.operate.demo.plain import PlainEarly, PlainLate
     from celery_guard.operate.demo.show import Progress
 
     progress = Progress(terminal)

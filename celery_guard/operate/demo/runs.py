@@ -1,4 +1,4 @@
-"""One import, from its first row to its last: guarded, or plain with early or late acknowledgement.
+"""One import, from its first row to its last; what differs between guarded and plain is in the modules of these names.
 
 The file is accepted while no worker runs. Then the nodes start, and the kills follow as the work goes on: by how many rows are
 done, not by the clock, so that a slow machine sees the same. It is over when nothing waits and nothing runs.
@@ -7,20 +7,14 @@ done, not by the clock, so that a slow machine sees the same. It is over when no
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-
-from celery_guard.errors import StoreError
-from celery_guard.job.state import ENDED, State
-from celery_guard.store import Store, open_store
 
 from .nodes import Node, Nodes
 from .plan import Kill, Plan
@@ -28,27 +22,13 @@ from .processes import environment, step
 from .show import Progress
 from .tally import Tally, add_up
 
-__all__ = ["Clock", "Guarded", "Import", "PlainEarly", "PlainLate"]
+__all__ = ["Clock", "Import", "Look"]
 
 #: How often the demo looks (seconds).
 _LOOK_EVERY = 0.1
 
 #: Where the process of a row dies, in words.
 _PLACES = {"before": "before it was written", "after": "after its body"}
-
-#: The guard's settings: short, so that what is lost comes back while you watch.
-_SHORT = {
-    "CELERY_GUARD_LEASE": "3s",
-    "CELERY_GUARD_SUSPECT_AFTER": "3s",
-    # a batch that takes longer than the hold is published by the other relay too
-    "CELERY_GUARD_RELAY_BATCH": "100",
-    "CELERY_GUARD_RELAY_HOLD": "5s",
-    "CELERY_GUARD_SWEEP_EVERY": "500ms",
-    "CELERY_GUARD_POLL": "200ms",
-    "CELERY_GUARD_CRASH_BASE": "200ms",
-    "CELERY_GUARD_CRASH_CAP": "1s",
-    "CELERY_GUARD_DRAIN": "10s",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,97 +193,3 @@ class Import(ABC):
         """What the faults have noted so far."""
         path = self.folder / f"{what}.notes"
         return path.read_text().splitlines() if path.exists() else []
-
-
-class Guarded(Import):
-    """With celery-guard."""
-
-    title = "celery-guard"
-    app = "airports.tasks"
-    loader = "airports.load"
-    settings = _SHORT
-
-    def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
-        super().__init__(plan, folder, nodes, clock, progress)
-        self._store: Store = open_store(f"sqlite:///{folder / 'airports.db'}")
-        self._last = Look(0, False, None)
-
-    def run(self) -> Tally:
-        try:
-            return super().run()
-        finally:
-            self._store.close()
-
-    def load(self) -> None:
-        """Accept the file, after the same was tried and rolled back."""
-        self.step("roll-back", self.file)
-        self.progress.say("a first batch was rolled back")
-        super().load()
-
-    def look(self) -> Look:
-        with suppress(StoreError):  # a busy database is asked again soon
-            counts = self._store.counts()
-            total, done = sum(counts.values()), sum(counts.get(state, 0) for state in ENDED)
-            self._last = Look(done, 0 < total == done, tuple(sorted(counts.items())))
-        return self._last
-
-    def relays(self) -> Sequence[int]:
-        """By the slots that they hold: a relay's token names its host and its process."""
-        try:
-            beats = self._store.heartbeats()
-        except StoreError:
-            return ()
-        return [int(beat.token.split(":")[1]) for beat in beats if beat.name.startswith("relay:")]
-
-    def jobs(self) -> tuple[int, list[str]]:
-        dead: list[str] = []
-        after: str | None = None
-        while page := self._store.jobs(states=[State.DEAD], after=after):
-            dead += [self._row_of(job.id) for job in page]
-            after = page[-1].id
-        return sum(self._store.counts().values()), dead
-
-    def _row_of(self, id: str) -> str:
-        payload = self._store.payload(id)
-        assert payload is not None
-        _args, kwargs, _embed = json.loads(payload.body)
-        return str(kwargs["row"]["iata"])
-
-
-class PlainEarly(Import):
-    """Plain Celery as it is by default."""
-
-    title = "Celery, early acks"
-    app = loader = "airports.plain"
-    patience = 30
-
-    #: So long nothing may wait before the workers are asked to end (seconds); what they still do then is seen afterwards.
-    _QUIET = 2.0
-
-    def __init__(self, plan: Plan, folder: Path, nodes: int, clock: Clock, progress: Progress) -> None:
-        super().__init__(plan, folder, nodes, clock, progress)
-        self._quiet_since: float | None = None
-        self._stalled = False
-
-    def can_kill(self, kill: Kill) -> bool:
-        return kill.kind != "relay"
-
-    def look(self) -> Look:
-        """Nobody knows what plain Celery has done; what can be seen is how many messages are left."""
-        waiting = sum(len(os.listdir(self.folder / "broker" / name)) for name in ("queue", "taken"))
-        now = time.monotonic()
-        self._quiet_since = None if waiting else self._quiet_since or now
-        quiet = self._quiet_since is not None and now - self._quiet_since >= self._QUIET
-        return Look(max(0, len(self.plan.rows) - waiting), quiet or self._stalled, waiting)
-
-    def stalled(self, look: Look) -> None:
-        """Plain Celery may hang; what is missing then is counted as missing."""
-        self.progress.say("nothing moves any more; what is there is counted")
-        self._stalled = True
-
-
-class PlainLate(PlainEarly):
-    """Plain Celery, told to acknowledge after the body and to deliver again what a lost child had."""
-
-    title = "Celery, late acks"
-    settings: ClassVar[dict[str, str]] = {"AIRPORTS_LATE_ACKS": "1"}

@@ -13,15 +13,13 @@ from celery_guard.testing.faults import RECORD, Faults
 
 ROOT = Path(__file__).parents[3]
 
-#: One job at a store in a file, through claim and settle; its id and the folder of faults are arguments.
+#: One delivery of one job, as a worker traces it; its id and the folder of faults are arguments.
 JOURNEY = """
 import sys
-from datetime import timedelta
-from pathlib import Path
 from celery import Celery
+from celery.app.trace import build_tracer
 from celery_guard import Guard, GuardedTask
-from celery_guard.job.settlement import Settlement
-from celery_guard.job.state import State
+from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.testing.steps import install_from
 
 id, folder = sys.argv[1:]
@@ -35,9 +33,11 @@ def job():
 guard.store.upgrade()
 job.apply_async(task_id=id)
 install_from({"GUARD_TEST_FAULTS": folder} if "@" in id else {}, app)
-granted = guard.store.claim(id, "me", timedelta(seconds=9))
-assert guard.store.settle(Settlement(id, granted.fence, granted.owner, State.SUCCEEDED))
-print(guard.store.job(id).state.value, type(guard.store).__name__)
+message = {"id": id, "hostname": "here", "is_eager": False, "called_directly": False, "delivery_info": {}}
+build_tracer(job.name, job, app=app)(id, (), {}, message)
+runtime_of(app).keeper.close()
+row = guard.store.job(id)
+print(row.state.value, row.told, type(guard.store).__name__)
 """
 
 
@@ -166,14 +166,14 @@ def journey(id: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_installed_it_finds_the_stores_steps_and_their_writes(tmp_path: Path) -> None:
+def test_installed_it_finds_the_steps_and_their_writes(tmp_path: Path) -> None:
     done = journey(f"{RECORD}@1", tmp_path)
-    assert done.stdout.split()[0] == "succeeded", done.stderr
+    assert done.stdout.split()[:2] == ["succeeded", "True"], done.stderr
     found = Faults(tmp_path).recorded(f"{RECORD}@1")
-    assert [point for point in found if "." not in point[point.index(".") + 1 :]] == [
-        "claim.before", "claim.after", "settle.before", "settle.after",
-    ]  # fmt: skip
-    assert {"claim.1.before", "claim.1.after", "settle.1.before", "settle.1.after"} <= set(found)
+    ends = ["claim.before", "claim.after", "body.before", "body.after", "settle.before", "settle.after", "tell.before"]
+    ends += ["result.before", "result.after", "tell.after", "told.before", "told.after"]
+    assert [point for point in found if point.count(".") == 1] == ends
+    assert {f"{step}.1.{end}" for step in ("claim", "settle", "told") for end in ("before", "after")} <= set(found)
 
 
 def test_a_process_dies_by_the_kernels_hand(tmp_path: Path) -> None:
@@ -182,5 +182,5 @@ def test_a_process_dies_by_the_kernels_hand(tmp_path: Path) -> None:
 
 
 def test_without_its_variable_nothing_is_installed(tmp_path: Path) -> None:
-    assert journey("plain", tmp_path).stdout.split() == ["succeeded", "SqlStore"]
+    assert journey("plain", tmp_path).stdout.split() == ["succeeded", "True", "SqlStore"]
     assert {path.name for path in tmp_path.iterdir()} <= {"guard.db", "guard.db-wal", "guard.db-shm"}

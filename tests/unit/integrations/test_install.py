@@ -1,0 +1,47 @@
+"""Whose app is guarded: not every app that a shared task is bound to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from celery import Celery
+
+from celery_guard import Guard, GuardedTask
+from celery_guard.integrations.celery.runtime import runtime_of
+
+TWO_APPS = """
+from celery import Celery
+from celery_guard import Guard, GuardedTask
+one = Celery("one", broker="memory://")
+Guard(one, store="sqlite:///guard.db")
+@one.task(base=GuardedTask)
+def guarded(): ...
+two = Celery("two", broker="memory://")
+@two.task
+def plain(): ...
+two.finalize()
+worker = two.Worker(pool="solo", quiet=True)
+print("worker", "two.guarded" in two.tasks or "__main__.guarded" in two.tasks)
+"""
+
+
+def test_a_worker_of_a_plain_app_starts_beside_a_guarded_one(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_APPS], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "worker True"
+    assert "has no guard of its own" in done.stderr
+
+
+def test_an_app_is_guarded_by_a_guard_or_by_a_store_in_its_configuration() -> None:
+    plain, configured, guarded = (Celery(name, set_as_current=False) for name in ("plain", "configured", "guarded"))
+    configured.conf.guard_store = "sqlite://"
+    Guard(guarded)
+    for app in (plain, configured, guarded):
+
+        @app.task(base=GuardedTask, name="one", shared=False)
+        def one() -> None: ...
+
+        app.finalize()
+    assert [runtime_of(app).meant for app in (plain, configured, guarded)] == [False, True, True]
