@@ -78,8 +78,8 @@ class Publisher(Protocol):
         """
         ...
 
-    def tell(self, row: Outgoing, error: Exception) -> None:
-        """Tell Celery's result backend about a dead job whose message cannot be delivered to any worker."""
+    def tell(self, row: Outgoing, error: Exception) -> bool:
+        """Tell Celery's result backend about a dead job whose message cannot be delivered to any worker; False if it is out."""
         ...
 
 
@@ -97,6 +97,7 @@ class Relay:
         self._outages = 0
         self._idle = _IDLE_FROM
         self._slot: str | None = None
+        self._hold_again = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Relay and sweep until ``stop`` is set, then finish the batch at hand, give the slot back and return."""
@@ -177,11 +178,15 @@ class Relay:
             stop.wait(self._settings.poll.total_seconds())
 
     def _active(self) -> bool:
-        """Hold one of the slots; false while others hold them all."""
+        """Hold one of the slots, and say so again in time; false while others hold them all."""
         ttl = self._settings.relay_hold
+        asked = time.monotonic()
+        if self._slot is not None and asked < self._hold_again:
+            return True
         for slot in [self._slot] if self._slot else [f"relay:{n}" for n in range(SLOTS)]:
             if self._store.hold(slot, self._name, ttl):
                 self._slot = slot
+                self._hold_again = asked + ttl.total_seconds() / 3
                 return True
         self._slot = None
         return False
@@ -208,14 +213,17 @@ class Relay:
         """A job is dead because no worker knows its task: no delivery could tell Celery, so it is told from here."""
         if row.state not in ENDED or row.reason is not Reason.UNKNOWN_TASK or self._sweep.knows(row.task):
             return False
-        self._publisher.tell(row, JobFailed(f"No worker knows the task {row.task}.", reason=Reason.UNKNOWN_TASK.value))
-        self._store.told([(row.id, row.fence)])
+        self._tell(row, JobFailed(f"No worker knows the task {row.task}.", reason=Reason.UNKNOWN_TASK.value))
         return True
+
+    def _tell(self, row: Outgoing, error: Exception) -> None:
+        """Tell Celery from here. If that fails the row is due again when the hold is over."""
+        if self._publisher.tell(row, error):
+            self._store.told([(row.id, row.fence)])
 
     def _refused(self, token: str, row: Outgoing, error: Exception) -> None:
         if row.state in ENDED:
-            self._publisher.tell(row, error)
-            self._store.told([(row.id, row.fence)])
+            self._tell(row, error)
         elif row.refusals + 1 >= self._settings.publish_attempts:
             logger.error("job %s (%s) cannot be published and is dead now: %s", row.id, row.task, error)
             self._end(token, row, Reason.UNPUBLISHABLE, error)

@@ -88,15 +88,17 @@ class BrokerPublisher:
             logger.debug("the depth of %s is not known: %s", queue, error)
             return None
 
-    def tell(self, row: Outgoing, error: Exception) -> None:
+    def tell(self, row: Outgoing, error: Exception) -> bool:
         """See :class:`~celery_guard.flow.relay.Publisher`. Celery's own backend does it all: result, chord part, errbacks."""
         headers = json.loads(row.payload.headers)
         try:
             args, kwargs, embed = decode(row.payload.body, json.loads(row.payload.delivery), headers)
             request = Context({**headers, "args": args, "kwargs": kwargs, **(embed or {})})
             self._app.backend.mark_as_failure(row.id, error, request=request, state=states.FAILURE)
-        except Exception as trouble:  # noqa: BLE001 - a dead letter that cannot be told stays a dead letter; it is said here
+        except Exception as trouble:  # noqa: BLE001 - whatever ails the backend; it is told again later
             logger.error("Celery could not be told that job %s is dead: %s", row.id, trouble)
+            return False
+        return True
 
     def close(self) -> None:
         """Drop the connection; the next call opens another."""
