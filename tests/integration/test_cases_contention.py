@@ -285,7 +285,7 @@ class Recorder:
     def depth(self, queue: str) -> int | None:
         return 0
 
-    def tell(self, row: Outgoing, error: Exception) -> None:
+    def tell(self, row: Outgoing, error: Exception) -> bool:
         raise AssertionError("nobody is dead")
 
 
