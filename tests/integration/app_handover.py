@@ -38,11 +38,11 @@ def writes(self: Any, how: str) -> Any:
     mark(f"writes {how}", self)
     if how == "with":
         with self.job.transaction() as session:
-            session.execute(text("insert into effects values (:how)"), {"how": how})
+            session.execute(text("insert into handed_over values (:how)"), {"how": how})
             note.delay(f"from {how}")
         return "done"
     session = self.job.transaction()
-    session.execute(text("insert into effects values (:how)"), {"how": how})
+    session.execute(text("insert into handed_over values (:how)"), {"how": how})
     if how == "replace":
         return self.replace(note.si("replaced"))
     session.close()

@@ -59,15 +59,15 @@ def test_a_duplicate_inside_a_canvas_goes_on_with_the_value_of_its_holder(fleet:
 def test_writes_through_the_jobs_transaction_are_kept_however_the_body_leaves_its_session(fleet: Fleet) -> None:
     engine = create_engine(fleet.environment["CELERY_GUARD_STORE"])
     with engine.begin() as connection:
-        connection.execute(text("drop table if exists effects"))
-        connection.execute(text("create table effects (how varchar(20))"))
+        connection.execute(text("drop table if exists handed_over"))
+        connection.execute(text("create table handed_over (how varchar(20))"))
     ids = [fleet.app.writes.delay(how).id for how in ("with", "close", "replace")]
     fleet.worker()
     for id in ids:
         assert fleet.settled(id).state.value == "succeeded"
     fleet.all_quiet()
     with engine.connect() as connection:
-        found = connection.execute(text("select how from effects order by how")).scalars().all()
+        found = connection.execute(text("select how from handed_over order by how")).scalars().all()
     engine.dispose()
     assert found == ["close", "replace", "with"]
     assert fleet.counted()["note from with"] == 1
