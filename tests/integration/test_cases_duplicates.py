@@ -67,7 +67,8 @@ def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_f
     assert all(received(node, id) for node in nodes)
     assert fleet.lines() == []
     job = fleet.settled(id)
-    eventually(lambda: sum(ignored(node, id) for node in nodes) == 19)
+    # the adopted row is due, so a relay may add a copy of its own before the claim is seen
+    eventually(lambda: sum(ignored(node, id) for node in nodes) >= 19)
     eventually(lambda: with_the_broker(fleet) == {"waiting": 0, "taken": 0})
     assert fleet.marks() == ["remind 7"]
     assert (job.state.value, job.attempts, job.crashes, job.retries) == ("succeeded", 1, 0, 0)
