@@ -175,8 +175,7 @@ def masked(url: str) -> str:
 def check_names(arguments: Mapping[str, Any]) -> None:
     """Refuse an argument that is no setting. Raises ``SettingError``."""
     for name in arguments:
-        if name not in Settings.model_fields:
-            raise SettingError(_unknown(name, f"Guard({name}=...)"))
+        _refuse_unknown(name, f"Guard({name}=…)")
 
 
 def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
@@ -190,8 +189,7 @@ def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value, origin in _said(arguments, conf, environ):
-        if name not in Settings.model_fields:
-            raise SettingError(_unknown(name, origin))
+        _refuse_unknown(name, origin)
         values[name] = value
         origins[name] = origin
     if "store" not in values:
@@ -220,6 +218,11 @@ def _said(
     for name, value in arguments.items():
         if value is not None or name not in Settings.model_fields:
             yield name, value, f"Guard({name}=…)"
+
+
+def _refuse_unknown(name: str, origin: str) -> None:
+    if name not in Settings.model_fields:
+        raise SettingError(_unknown(name, origin))
 
 
 def _unknown(name: str, origin: str) -> str:

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 import redis
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
 
 from celery_guard.store import open_store
 from celery_guard.testing.databases import database, empty
@@ -70,6 +72,17 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
     """A fleet on the stack that the test is parametrized with; by default Redis and PostgreSQL."""
     return make_fleet(getattr(request, "param", "redis-postgresql"))
+
+
+@pytest.fixture
+def shop(fleet: Fleet) -> Iterator[Engine]:
+    """The user's own connections, and a table of the user's; for apps that have a ``shop``."""
+    engine: Engine = fleet.app.shop()
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS shop_order (id INTEGER PRIMARY KEY)"))
+        connection.execute(text("DELETE FROM shop_order"))
+    yield engine
+    engine.dispose()
 
 
 def _broker(kind: str, folder: Path, request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:

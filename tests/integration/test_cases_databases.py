@@ -38,17 +38,6 @@ def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> I
         made.store.close()
 
 
-@pytest.fixture
-def shop(fleet: Fleet) -> Iterator[Engine]:
-    """The user's own connections, and a table of the user's."""
-    engine: Engine = fleet.app.shop()
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE IF NOT EXISTS shop_order (id INTEGER PRIMARY KEY)"))
-        connection.execute(text("DELETE FROM shop_order"))
-    yield engine
-    engine.dispose()
-
-
 def orders(shop: Engine) -> list[int]:
     with shop.connect() as connection:
         return list(connection.execute(text("SELECT id FROM shop_order ORDER BY id")).scalars())

@@ -7,7 +7,7 @@ conformance suite. Here real relays and workers stand ready while the transactio
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -28,17 +28,6 @@ APP = "tests.integration.app_outbox"
 @pytest.fixture
 def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
     return make_fleet("redis-postgresql", APP)
-
-
-@pytest.fixture
-def shop(fleet: Fleet) -> Iterator[Engine]:
-    """The user's own connections, and a table of the user's."""
-    engine: Engine = fleet.app.shop()
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE IF NOT EXISTS shop_order (id INTEGER PRIMARY KEY)"))
-        connection.execute(text("DELETE FROM shop_order"))
-    yield engine
-    engine.dispose()
 
 
 def place(session: Session, order: int) -> None:
