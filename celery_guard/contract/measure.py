@@ -19,7 +19,9 @@ LONGEST = timedelta(days=3650)
 
 
 def seconds(name: str, value: Any) -> float:
-    """A number of seconds: over 0, finite, at most :data:`LONGEST`."""
+    """Seconds as a number, or a timedelta: over 0, finite, at most :data:`LONGEST`."""
+    if isinstance(value, timedelta):
+        return span(name, value).total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(name, value, "a number of seconds", "write seconds as a plain number, such as 2 or 0.5")
     if math.isnan(value) or not 0 < value <= LONGEST.total_seconds():

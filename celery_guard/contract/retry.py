@@ -25,6 +25,8 @@ Failures = tuple[Union[type[BaseException], str], ...]
 class Retry:
     """How a job is retried. The default is Celery's: a failure is final, a crash runs again within a bound.
 
+    A short time is a number of seconds or a timedelta; ``within`` is long, so its unit has to be seen: a timedelta.
+
     >>> Retry(max_attempts=6, base=2, cap=300, within=timedelta(hours=2)).declared
     True
 
@@ -34,10 +36,10 @@ class Retry:
 
     #: Attempts in all, the first included. None: bounded by ``within`` alone.
     max_attempts: int | None = 1
-    #: Seconds: the upper end of the first delay; doubled for each retry.
-    base: float = 2
-    #: Seconds: no delay is longer.
-    cap: float = 300
+    #: The upper end of the first delay; doubled for each retry. Kept as seconds.
+    base: float | timedelta = 2
+    #: No delay is longer. Kept as seconds.
+    cap: float | timedelta = 300
     #: From acceptance: no retry starts later.
     within: timedelta | None = None
     #: Failures that are worth repeating, beside those that are known to be.
@@ -59,6 +61,8 @@ class Retry:
         elif self.within is None:
             refuse("Retry.max_attempts", None, "a number, or `within` beside None", "say within=timedelta(...)")
         base, cap = seconds("Retry.base", self.base), seconds("Retry.cap", self.cap)
+        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "cap", cap)
         if base > cap:
             refuse("Retry.base", self.base, f"at most Retry.cap ({cap:g} s)", "raise the cap or lower the base")
         if self.within is not None:
@@ -85,7 +89,8 @@ class Retry:
 
     def delay(self, n: int, floor: timedelta | None, draw: Random) -> timedelta:
         """How long to wait before retry ``n``, from 0; never longer than the cap, never shorter than ``floor`` under it."""
-        return Backoff(self.base, self.cap, self.jitter).delay(n, draw, floor)
+        base, cap = seconds("Retry.base", self.base), seconds("Retry.cap", self.cap)
+        return Backoff(base, cap, self.jitter).delay(n, draw, floor)
 
 
 def _failures(name: str, value: Any) -> Failures:

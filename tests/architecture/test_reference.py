@@ -6,13 +6,19 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from celery_guard import Contract, Retry, RunningJob, Timing
 from celery_guard.settings import ENVIRONMENT_PREFIX, Settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGE = REFERENCE / "settings.md"
 
 HEAD = f"""# Settings
 
@@ -52,3 +58,29 @@ def test_the_reference_of_settings_is_fresh() -> None:
 
 def test_every_setting_says_what_it_does() -> None:
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def section(heading: str) -> str:
+    text = (REFERENCE / "contract.md").read_text(encoding="utf-8")
+    return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+@pytest.mark.parametrize("declared", [Contract, Retry, Timing])
+def test_the_reference_names_each_field_of_a_contract_with_its_default(declared: type[Any]) -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section(f"`{declared.__name__}`"), re.MULTILINE))
+    assert list(rows) == [field.name for field in fields(declared)]
+    plain = declared()
+    for name, default in rows.items():
+        value = getattr(plain, name)
+        if isinstance(value, (bool, int, float, tuple)):
+            assert default == f"`{value:g}`" if isinstance(value, float) else f"`{value}`", name
+        elif isinstance(value, timedelta):
+            assert default == f"`{value.total_seconds():g}`", name
+        else:
+            assert value is None, name
+
+
+def test_the_reference_names_everything_a_running_job_offers() -> None:
+    named = set(re.findall(r"`(\w+)(?:\(\w*\))?`", section("The running job")))
+    offered = {name for name in vars(RunningJob) if not name.startswith("_") and not name.endswith("_instant")}
+    assert offered <= named, offered - named

@@ -42,7 +42,7 @@ LONGEST = 400
 
 
 def files() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".coverage"))
+    yield from (path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith((".coverage", ".git")))
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".#"):
