@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, LeaseLost
-from celery_guard.job.instant import Instant, instant_to_datetime
-from celery_guard.job.verdict import Granted
-from celery_guard.store.protocol import Store, Transaction
+from celery_guard.job.instant import instant_to_datetime
+
+from .ownership import Ownership
 
 if TYPE_CHECKING:
     from .lease import LeaseKeeper
 
-__all__ = ["RunningJob", "current_job", "running_job"]
+__all__ = ["RunningJob", "current_job", "ownership_of", "running_job"]
 
 #: The innermost guarded job of this task, thread or greenlet.
 running_job: ContextVar[RunningJob | None] = ContextVar("celery_guard_running_job", default=None)
@@ -31,24 +31,10 @@ class RunningJob:
     Everything that a body may ask of its job, and do with it, is here.
     """
 
-    def __init__(
-        self,
-        granted: Granted,
-        store: Store,
-        keeper: LeaseKeeper,
-        lease: timedelta,
-        limit: timedelta | None,
-        asked: float,
-    ) -> None:
-        self._granted = granted
-        self._store = store
+    def __init__(self, ownership: Ownership, keeper: LeaseKeeper) -> None:
+        self._ownership = ownership
+        self._granted = ownership.granted
         self._keeper = keeper
-        self._lease = lease.total_seconds()
-        self._begun = self.renewed = asked
-        self._limit = None if limit is None else limit.total_seconds()
-        self.lost = False
-        self.cancelled = granted.cancel
-        self.enlisted: Transaction | None = None
 
     @property
     def id(self) -> str:
@@ -97,16 +83,6 @@ class RunningJob:
         return None if instant is None else instant_to_datetime(instant)
 
     @property
-    def deadline_instant(self) -> Instant | None:
-        """The deadline as the store wrote it, for the jobs that this one starts."""
-        return self._granted.deadline
-
-    @property
-    def created_instant(self) -> Instant | None:
-        """When the job was accepted, as the store wrote it."""
-        return self._granted.created
-
-    @property
     def correlation_id(self) -> str | None:
         """The id that ties together all jobs that one request started."""
         return self._granted.correlation_id
@@ -114,7 +90,7 @@ class RunningJob:
     @property
     def elapsed(self) -> timedelta:
         """How long ago this attempt was claimed."""
-        return timedelta(seconds=time.monotonic() - self._begun)
+        return self._ownership.elapsed
 
     def check(self) -> None:
         """Stop here if there is no reason to go on. Call it between steps and in loops.
@@ -126,22 +102,23 @@ class RunningJob:
             JobCancelled: a person asked for the job to stop.
             DeadlinePassed: the job's deadline or this attempt's limit is over.
         """
+        own = self._ownership
         now = time.monotonic()
-        if now - self.renewed >= _ASK_EVERY and not self.lost:
-            self._keeper.renew_now(self)
-        if self.lost or time.monotonic() - self.renewed > self._lease:
-            self.lost = True
+        if now - own.renewed >= _ASK_EVERY and not own.lost:
+            self._keeper.renew_now(own)
+        if not own.owned():
+            own.lost = True
             raise LeaseLost(
                 f"Job {self.id} (fence {self.fence}): the lease of this attempt was lost; another attempt may be running. "
                 "Stop here and write nothing more."
             )
-        if self.cancelled:
+        if own.cancelled:
             raise JobCancelled(f"Job {self.id} was asked to stop.")
         remaining = self._granted.remaining
         if remaining is not None and self.elapsed >= remaining:
             raise DeadlinePassed(f"Job {self.id}: its deadline {self.deadline} is over.")
-        if self._limit is not None and now - self._begun >= self._limit:
-            raise DeadlinePassed(f"Job {self.id}: this attempt has used its {self._limit:g} s.")
+        if own.limit is not None and now - own.begun >= own.limit:
+            raise DeadlinePassed(f"Job {self.id}: this attempt has used its {own.limit:g} s.")
 
     def transaction(self) -> Any:
         """A session on the store's database whose writes commit together with the end of this job, or not at all.
@@ -150,13 +127,11 @@ class RunningJob:
         it: that happens when the body has returned, in one transaction with the job's completion and its result, and only if this
         attempt still owns the job. If the body raises, everything is rolled back. So its effects happen exactly once.
         """
-        if self.enlisted is None:
-            self.enlisted = self._store.begin()
-        return self.enlisted.session
+        return self._ownership.enlist().session
 
     def owned(self) -> bool:
         """Whether this attempt still owns the job, as far as the last answer of the store goes."""
-        return not self.lost and time.monotonic() - self.renewed <= self._lease
+        return self._ownership.owned()
 
     def downstream_key(self, name: str) -> str:
         """A stable idempotency key for a call to somebody else: the same in every attempt and replay of this job.
@@ -167,6 +142,11 @@ class RunningJob:
 
     def __repr__(self) -> str:
         return f"<RunningJob {self.id} attempt {self.attempt} fence {self.fence}>"
+
+
+def ownership_of(job: RunningJob) -> Ownership:
+    """The hold behind a running job; for the guard's own rooms, not for bodies."""
+    return job._ownership
 
 
 def current_job() -> RunningJob:

@@ -26,7 +26,7 @@ from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.protocol import Door, Store
 
-from .context import RunningJob
+from .context import RunningJob, ownership_of
 
 __all__ = ["Draft", "carry", "enqueue", "explain_refusal", "prepare"]
 
@@ -66,6 +66,7 @@ def prepare(
     """
     if draft.came_back is not None:
         _refuse_changed(draft, draft.came_back)
+    deadline = None if parent is None else ownership_of(parent).granted.deadline
     identity = identify(contract, draft.task, signature, draft.args, draft.kwargs)
     envelope = Envelope(
         id=draft.id,
@@ -73,7 +74,7 @@ def prepare(
         fingerprint=identity.fingerprint,
         generation=0,
         created=time.time(),
-        deadline=None if parent is None else parent.deadline_instant,
+        deadline=deadline,
         tenant=identity.tenant if identity.tenant is not None or parent is None else parent.tenant,
         correlation_id=draft.id if parent is None else parent.correlation_id,
     )
@@ -88,7 +89,7 @@ def prepare(
         key=identity.key,
         fingerprint=identity.fingerprint,
         delay=draft.delay,
-        deadline=parent.deadline_instant if parent is not None else None,
+        deadline=deadline,
         deadline_in=_earliest(draft.expires_in, contract.timing.deadline),
         in_canvas=draft.in_canvas,
         parent_id=draft.parent_id,

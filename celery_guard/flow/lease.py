@@ -28,7 +28,7 @@ from celery_guard.contract.timing import Timing
 from celery_guard.errors import StoreError
 from celery_guard.store.protocol import Store
 
-from .context import RunningJob
+from .ownership import Ownership
 
 __all__ = ["LeaseKeeper"]
 
@@ -56,22 +56,22 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def hold(self, job: RunningJob, lease: timedelta, timing: Timing) -> None:
+    def hold(self, own: Ownership, lease: timedelta, timing: Timing) -> None:
         """Keep the lease alive from now on: until the attempt's limit and grace, or without a limit as long as the body runs."""
         if self._pid != os.getpid():
             self._reset()
-        held = _Held(job, lease, timing)
+        held = _Held(own, lease, timing)
         with self._changed:
             first = all(held.renew_at < other.renew_at for other in self._held.values())
-            self._held[job.id, job.fence] = held
+            self._held[own.id, own.fence] = held
             self._start()
             if first:
                 self._changed.notify()
 
-    def let_go(self, job: RunningJob) -> None:
+    def let_go(self, own: Ownership) -> None:
         """The attempt has ended; its lease is nobody's concern any more."""
         with self._changed:
-            self._held.pop((job.id, job.fence), None)
+            self._held.pop((own.id, own.fence), None)
 
     def told(self, id: str, fence: int) -> None:
         """Celery was told how this job ended; the store will learn it within about a second."""
@@ -85,10 +85,10 @@ class LeaseKeeper:
             if len(self._told) in (1, _FLUSH_AT):
                 self._changed.notify()
 
-    def renew_now(self, job: RunningJob) -> None:
+    def renew_now(self, own: Ownership) -> None:
         """Renew one lease and learn whether it is still owned, and wanted."""
         with self._changed:
-            held = self._held.get((job.id, job.fence))
+            held = self._held.get((own.id, own.fence))
         if held is not None and not held.over():
             self._renew([held])
 
@@ -155,7 +155,7 @@ class LeaseKeeper:
         for lease, group in by_length.items():
             asked = time.monotonic()
             try:
-                kept = self._store.renew([(h.job.id, h.job.fence, h.job.owner) for h in group], lease)
+                kept = self._store.renew([(h.own.id, h.own.fence, h.own.granted.owner) for h in group], lease)
             except StoreError as error:
                 logger.warning("%d leases could not be renewed: %s", len(group), error)
                 for held in group:
@@ -163,18 +163,18 @@ class LeaseKeeper:
                 continue
             cancel = {(renewal.id, renewal.fence): renewal.cancel for renewal in kept}
             for held in group:
-                held.answered(asked, cancel.get((held.job.id, held.job.fence)))
+                held.answered(asked, cancel.get((held.own.id, held.own.fence)))
 
 
 class _Held:
     """A lease that is kept alive."""
 
-    __slots__ = ("_before_limit", "_third", "job", "lease", "renew_at", "until")
+    __slots__ = ("_before_limit", "_third", "lease", "own", "renew_at", "until")
 
-    def __init__(self, job: RunningJob, lease: timedelta, timing: Timing) -> None:
-        self.job = job
+    def __init__(self, own: Ownership, lease: timedelta, timing: Timing) -> None:
+        self.own = own
         self.lease = lease
-        started = time.monotonic() - job.elapsed.total_seconds()
+        started = time.monotonic() - own.elapsed.total_seconds()
         attempt, last = timing.attempt, timing.last_renewal
         self.until = None if attempt is None else started + (attempt + timing.grace).total_seconds()
         self._before_limit = None if last is None else started + last.total_seconds()
@@ -183,7 +183,7 @@ class _Held:
 
     def over(self) -> bool:
         """Lost, or past the attempt's limit and grace: not to be renewed."""
-        return self.job.lost or (self.until is not None and time.monotonic() >= self.until)
+        return self.own.lost or (self.until is not None and time.monotonic() >= self.until)
 
     def try_again(self) -> None:
         self.renew_at = time.monotonic() + self._third / 4
@@ -191,10 +191,10 @@ class _Held:
     def answered(self, asked: float, cancel: bool | None) -> None:
         """``cancel`` is None when the store does not know this lease any more."""
         if cancel is None:
-            self.job.lost = True
+            self.own.lost = True
             return
-        self.job.renewed = asked
-        self.job.cancelled = self.job.cancelled or cancel
+        self.own.renewed = asked
+        self.own.cancelled = self.own.cancelled or cancel
         self._renew_after(asked)
 
     def _renew_after(self, asked: float) -> None:

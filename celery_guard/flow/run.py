@@ -24,29 +24,14 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, Union
+from typing import Protocol
 
-from celery_guard.contract.classify import FailureClass
-from celery_guard.contract.contract import Effective
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, StoreError
-from celery_guard.job.decide import Next, after_failure, after_limit, after_retry_asked, final
-from celery_guard.job.failure import describe
-from celery_guard.job.outcome import (
-    Failed,
-    HandedOver,
-    Ignored,
-    Interrupted,
-    Outcome,
-    OutOfTime,
-    Rejected,
-    Replaced,
-    RetryAsked,
-    Returned,
-    Stopped,
-)
-from celery_guard.job.row import NewJob, Payload, StoredFailure, StoredResult
+from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, StoreError
+from celery_guard.job.conclude import conclude, superseded
+from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
+from celery_guard.job.outcome import Failed, Outcome, Stopped
+from celery_guard.job.row import StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted, Leased, Missing, NotDue, Settled
@@ -55,21 +40,9 @@ from celery_guard.store.protocol import Store
 
 from .context import RunningJob, running_job
 from .lease import LeaseKeeper
+from .ownership import Ownership
 
-__all__ = [
-    "Again",
-    "Body",
-    "Dead",
-    "Delivery",
-    "Done",
-    "Ending",
-    "HandBack",
-    "Nothing",
-    "Runner",
-    "Stale",
-    "Unheard",
-    "Withdrawn",
-]
+__all__ = ["Body", "Runner"]
 
 logger = logging.getLogger("celery_guard.run")
 
@@ -84,78 +57,6 @@ class Body(Protocol):
     def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
         """Do not run it: the job is given this result, and goes on from there as if it had returned it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message that reached a worker: whose it is, and whether anything at Celery's side waits for its outcome."""
-
-    id: str
-    task: str
-    contract: Effective
-    worker: str
-    tells_success: bool
-    tells_failure: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Settled as succeeded: tell Celery the body's value."""
-
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Settled as pending: the relay brings the job back after ``delay``."""
-
-    next: Next
-    error: BaseException | None
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """Settled as dead (or dropped): tell Celery the failure."""
-
-    fence: int
-    next: Next
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """Settled as cancelled: tell Celery it was revoked."""
-
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
-class HandBack:
-    """Ended before, and this delivery is the one to tell Celery what is stored."""
-
-    settled: Settled
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """Not for this delivery to do anything about: running elsewhere, not due, or ended and told."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """The settle was refused: this attempt does not own the job any more. Say nothing to anybody."""
-
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unheard:
-    """The store has no such job."""
-
-
-Ending = Union[Done, Again, Dead, Withdrawn, HandBack, Nothing, Stale, Unheard]
 
 
 class Runner:
@@ -193,40 +94,45 @@ class Runner:
 
     def _attempt(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
         timing = delivery.contract.timing
-        job = RunningJob(granted, self._store, self._keeper, lease, timing.attempt, asked)
-        self._keeper.hold(job, lease, timing)
+        own = Ownership(granted, self._store, lease, timing.attempt, asked)
+        self._keeper.hold(own, lease, timing)
         try:
-            outcome = self._outcome(job, granted, body)
+            outcome = self._outcome(RunningJob(own, self._keeper), granted, body)
             if _gave_up(outcome):
                 return self._stale(delivery, granted, outcome)
-            settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
+            settlement, ending = self._conclude(delivery, granted, outcome, own)
             try:
-                written = self._settle(job, settlement)
+                written = self._settle(own, settlement)
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - the database has something against the body's own writes
                 outcome = Failed(error)
-                settlement, ending = self._decide(delivery, granted, outcome, job.elapsed)
+                settlement, ending = self._conclude(delivery, granted, outcome, own)
                 written = self._store.settle(settlement)
         finally:
-            if job.enlisted is not None:
-                job.enlisted.rollback()
-            self._keeper.let_go(job)
+            if own.enlisted is not None:
+                own.enlisted.rollback()
+            self._keeper.let_go(own)
         return ending if written else self._stale(delivery, granted, outcome)
 
     def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
         """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""
-        self._store.note(granted.id, self._superseded(delivery, granted, outcome))
+        self._store.note(granted.id, superseded(delivery, granted, outcome))
         logger.warning("job %s: fence %d is not the owner any more; its outcome is void", granted.id, granted.fence)
         return Stale(granted.fence)
 
-    def _settle(self, job: RunningJob, settlement: Settlement) -> bool:
+    def _conclude(
+        self, delivery: Delivery, granted: Granted, outcome: Outcome, own: Ownership
+    ) -> tuple[Settlement, Ending]:
+        return conclude(delivery, granted, outcome, own.elapsed, self._settings, self._draw)
+
+    def _settle(self, own: Ownership, settlement: Settlement) -> bool:
         """In one transaction with what the body wrote, where it wrote through the guard and has succeeded."""
-        if job.enlisted is None:
+        if own.enlisted is None:
             return self._store.settle(settlement)
         if settlement.state is State.SUCCEEDED or settlement.reason in (Reason.REPLACED, Reason.HANDED_OVER):
-            return job.enlisted.commit(settlement)
-        job.enlisted.rollback()
+            return own.enlisted.commit(settlement)
+        own.enlisted.rollback()
         return self._store.settle(settlement)
 
     def _outcome(self, job: RunningJob, granted: Granted, body: Body) -> Outcome:
@@ -252,147 +158,7 @@ class Runner:
             JobFailed(f"Job {holder}, which holds this job's key, {how}{why}", reason=Reason.HOLDER_ENDED.value)
         )
 
-    def _decide(
-        self, delivery: Delivery, granted: Granted, outcome: Outcome, elapsed: timedelta
-    ) -> tuple[Settlement, Ending]:
-        write = _Writer(delivery, granted, self._settings)
-        contract = delivery.contract
-        match outcome:
-            case Returned(result=result, follow=follow):
-                return write.succeeded(result, follow)
-            case Ignored():
-                return write.succeeded(None, (), Reason.IGNORED)
-            case Failed(error=error, final=Reason() as reason):
-                return write.next(final(contract, reason, error), error)
-            case Failed(error=error):
-                return write.next(after_failure(granted, error, contract, elapsed, self._draw), error)
-            case RetryAsked(error=error, bounded=False) if not _may_ask_again(granted, contract):
-                return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
-            case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
-                next = after_retry_asked(granted, error, delay, contract, elapsed, self._draw)
-                return write.next(next, error, payload, queue=queue)
-            case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
-                return write.next(after_retry_asked(granted, error, None, contract, elapsed, self._draw), error)
-            case Rejected(error=error):
-                return write.next(final(contract, Reason.REJECTED, error), error)
-            case Replaced(by=by, follow=follow):
-                return write.carried_on(by, follow)
-            case HandedOver(follow=follow):
-                return write.handed_over(follow)
-            case Stopped(error=JobCancelled()):
-                return write.withdrawn()
-            case Stopped(error=DeadlinePassed() as error) if granted.remaining is None or elapsed < granted.remaining:
-                return write.next(after_limit(granted, contract, elapsed, self._draw), error)
-            case Stopped(error=DeadlinePassed() as error):
-                return write.next(final(contract, Reason.EXPIRED, error), error)
-            case Stopped(error=error):
-                raise AssertionError(f"nobody settles after {error!r}")
-            case OutOfTime(error=error):
-                next = after_limit(granted, contract, elapsed, self._draw)
-                return write.next(next, error, tell_within=timedelta(0))
-            case Interrupted(error=error, by_shutdown=True):
-                return write.uncharged(error)
-            case Interrupted(error=error):
-                return write.next(after_failure(granted, error, contract, elapsed, self._draw), error)
-
-    def _superseded(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> StoredFailure:
-        error = getattr(outcome, "error", None) or LeaseLost(
-            f"This attempt ended as {type(outcome).__name__.lower()} after it had lost the job."
-        )
-        return describe(
-            error, failure_class="superseded", task=delivery.task, worker=delivery.worker, fence=granted.fence,
-            attempt=granted.attempts,
-        )  # fmt: skip
-
 
 def _gave_up(outcome: Outcome) -> bool:
     """The body stopped because it is not the owner any more."""
     return isinstance(outcome, Stopped) and not isinstance(outcome.error, (JobCancelled, DeadlinePassed))
-
-
-_ASKED_TOO_OFTEN = JobFailed("The body asked for another run more often than it may.", reason=Reason.EXHAUSTED.value)
-
-
-def _may_ask_again(granted: Granted, contract: Effective) -> bool:
-    """A body that gives its message back asks for another run, as often as it may call ``self.retry``."""
-    return contract.explicit_retries is None or granted.retries < contract.explicit_retries
-
-
-class _Writer:
-    """Turns where the job goes into what settle writes, and what Celery is to hear."""
-
-    def __init__(self, delivery: Delivery, granted: Granted, settings: Settings) -> None:
-        self._delivery = delivery
-        self._granted = granted
-        self._settings = settings
-
-    def succeeded(
-        self, result: StoredResult | None, follow: tuple[NewJob, ...], reason: Reason | None = None
-    ) -> tuple[Settlement, Ending]:
-        written = self._settlement(
-            State.SUCCEEDED, reason, told=not self._delivery.tells_success, keep=self._settings.keep,
-            result=result, follow=follow,
-        )  # fmt: skip
-        return written, Done(self._granted.fence)
-
-    def next(
-        self,
-        next: Next,
-        error: BaseException | None,
-        payload: Payload | None = None,
-        *,
-        queue: str | None = None,
-        tell_within: timedelta | None = None,
-    ) -> tuple[Settlement, Ending]:
-        failure = None if error is None else self._describe(error, next)
-        if next.again:
-            written = self._settlement(
-                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, queue=queue, retried=True
-            )
-            return written, Again(next, error)
-        if error is None:
-            error = JobFailed(f"Job {self._granted.id} ended as {next.reason}.", reason=str(next.reason))
-            failure = self._describe(error, next)
-        written = self._settlement(
-            next.state,
-            next.reason,
-            told=not self._delivery.tells_failure,
-            tell_within=self._settings.tell_within if tell_within is None else tell_within,
-            keep=self._settings.keep_dead,
-            failure=failure,
-        )
-        return written, Dead(self._granted.fence, next, error)
-
-    def withdrawn(self) -> tuple[Settlement, Ending]:
-        told = not self._delivery.tells_failure
-        return self._settlement(State.CANCELLED, None, told=told, keep=self._settings.keep), Withdrawn(
-            self._granted.fence
-        )
-
-    def carried_on(self, by: NewJob, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
-        next = Next(State.PENDING, Reason.REPLACED)
-        written = self._settlement(
-            next.state, next.reason, payload=by.payload, task=by.task, queue=by.queue, kind=by.kind, follow=follow,
-            charged=False,
-        )  # fmt: skip
-        return written, Again(next, None)
-
-    def handed_over(self, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
-        next = Next(State.PENDING, Reason.HANDED_OVER, self._settings.keep)
-        written = self._settlement(next.state, next.reason, delay=next.delay, follow=follow, charged=False)
-        return written, Again(next, None)
-
-    def uncharged(self, error: BaseException) -> tuple[Settlement, Ending]:
-        next = Next(State.PENDING, Reason.INTERRUPTED)
-        return self._settlement(next.state, next.reason, charged=False), Again(next, error)
-
-    def _settlement(self, state: State, reason: Reason | None, **more: Any) -> Settlement:
-        granted = self._granted
-        more.setdefault("tell_within", self._settings.tell_within)
-        return Settlement(granted.id, granted.fence, granted.owner, state, reason, **more)
-
-    def _describe(self, error: BaseException, next: Next) -> StoredFailure:
-        return describe(
-            error, failure_class=(next.failure_class or FailureClass.UNKNOWN).value, task=self._delivery.task,
-            worker=self._delivery.worker, fence=self._granted.fence, attempt=self._granted.attempts,
-        )  # fmt: skip

@@ -28,8 +28,9 @@ from celery_guard.contract.contract import Effective
 from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.relay import Published, Relay
-from celery_guard.flow.run import Delivery, Runner
+from celery_guard.flow.run import Runner
 from celery_guard.flow.sweep import Sweep
+from celery_guard.job.delivery import Delivery
 from celery_guard.job.row import Outgoing
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Granted

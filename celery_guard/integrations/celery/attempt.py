@@ -12,11 +12,11 @@ from celery_guard.flow.context import RunningJob
 from celery_guard.flow.enqueue import Draft
 from celery_guard.job.row import NewJob
 
-__all__ = ["Attempt", "Collected", "collecting", "collector", "current_attempt"]
+__all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt"]
 
 
 @dataclass(slots=True)
-class Attempt:
+class CeleryAttempt:
     """One body at work: the message it came with, and the one that carries it on, if it asked for that."""
 
     request: Any
@@ -34,7 +34,7 @@ class Attempt:
 
 
 #: The innermost attempt of this task, thread or greenlet.
-current_attempt: ContextVar[Attempt | None] = ContextVar("celery_guard_attempt", default=None)
+current_attempt: ContextVar[CeleryAttempt | None] = ContextVar("celery_guard_attempt", default=None)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from kombu.serialization import dumps, loads
 from celery_guard.contract.codec import first_unencodable
 from celery_guard.contract.contract import Effective
 from celery_guard.errors import EnqueueError, PayloadError
-from celery_guard.flow.context import running_job
+from celery_guard.flow.context import ownership_of, running_job
 from celery_guard.flow.enqueue import Draft, carry, enqueue, explain_refusal, prepare
 from celery_guard.job.row import NewJob
 from celery_guard.job.verdict import Accepted, Duplicate, Enqueued
@@ -231,8 +231,9 @@ def _open_door() -> Door | None:
     door = _door.get()
     if door is None:
         job = running_job.get()
-        if job is not None and job.enlisted is not None:
-            door = job.enlisted.door
+        enlisted = None if job is None else ownership_of(job).enlisted
+        if enlisted is not None:
+            door = enlisted.door
     return door
 
 

@@ -16,11 +16,12 @@ from celery_guard.contract.contract import Effective
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.timing import Timing
 from celery_guard.errors import LeaseLost
-from celery_guard.flow.context import RunningJob
+from celery_guard.flow.context import RunningJob, ownership_of
 from celery_guard.flow.lease import LeaseKeeper
-from celery_guard.flow.run import Delivery, Done, Ending, Runner, Stale
+from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import LIMIT, Skew
 from celery_guard.flow.sweep import Sweep
+from celery_guard.job.delivery import Delivery, Done, Ending, Stale
 from celery_guard.job.instant import Instant
 from celery_guard.job.outcome import Outcome, Returned, Stopped
 from celery_guard.job.row import Job, StoredResult
@@ -99,7 +100,7 @@ def test_lock_2_a_body_that_asks_is_told_that_it_lost_its_lease(store: Store) ->
     slow, quick = Node(store, contract(0.05), "slow"), Node(store, contract(30), "quick")
 
     def body(running: RunningJob) -> Outcome:
-        slow.keeper.let_go(running)  # this process was paused, and renewed nothing
+        slow.keeper.let_go(ownership_of(running))  # this process was paused, and renewed nothing
         eventually(quick.sweep.recover_lapsed)
         assert quick.run(job.id, lambda other: Returned(None)) == Done(2)
         assert not running.owned()

@@ -1,0 +1,235 @@
+"""The body of one delivery on Celery's side: it is called, and what it returned, raised or sent becomes an outcome.
+
+What Celery would send after the body (links, the chain's next step) is built here, by Celery's own code, for settle to write.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from celery import signature, states
+from celery.exceptions import Ignore, Reject, Retry, WorkerShutdown, WorkerTerminate
+from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
+from kombu.exceptions import EncodeError
+
+from celery_guard.contract.contract import Effective
+from celery_guard.errors import Interruption, JobFailed, PayloadError
+from celery_guard.flow.context import RunningJob, ownership_of
+from celery_guard.flow.enqueue import Draft, seal
+from celery_guard.job.envelope import HEADER, Envelope, open_header
+from celery_guard.job.outcome import (
+    Failed,
+    HandedOver,
+    Ignored,
+    Interrupted,
+    Outcome,
+    OutOfTime,
+    Rejected,
+    Replaced,
+    RetryAsked,
+    Returned,
+    Stopped,
+)
+from celery_guard.job.row import NewJob, Payload, StoredResult
+from celery_guard.job.state import Reason
+
+from .attempt import CeleryAttempt, collecting, current_attempt
+from .capture import decode
+from .limits import soft_limit_allowed
+from .result import decode_result, encode_result
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["CeleryBody"]
+
+logger = logging.getLogger("celery_guard.run")
+
+#: What billiard's handler of SIGTERM ends a child with.
+_ENDED_BY_SIGTERM = -(256 - 15)
+
+
+class CeleryBody:
+    """One delivery's body, and what is left of it once it has come back."""
+
+    def __init__(
+        self, runtime: Runtime, task: Any, contract: Effective, inner: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        self._runtime = runtime
+        self._task = task
+        self._contract = contract
+        self._inner = inner
+        self._call = args, kwargs
+        self._request = task.request
+        found = open_header((self._request.headers or {}).get(HEADER))
+        self.envelope = found if isinstance(found, Envelope) else None
+        #: What the body returned, for Celery to be told.
+        self.value: Any = None
+        #: The body raised ``Ignore``, and nothing waits for it.
+        self.ignored = False
+        #: What ends this process, whatever becomes of the job.
+        self.process_ends: BaseException | None = None
+
+    def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
+        """A duplicate inside a canvas: what hangs on it goes on with the value of the job that holds its key."""
+        self.value = decode_result(result)
+        return self._returned()
+
+    def run(self, job: RunningJob) -> Outcome:
+        """Run the body, and say in the guard's words how it came back."""
+        attempt = CeleryAttempt(self._request, job)
+        # a late copy of the first message says 0
+        self._request.retries = job.retries
+        if self.envelope is not None:
+            self._runtime.skew.compare(
+                str(self._request.origin), self.envelope.created, ownership_of(job).granted.created
+            )
+        token = current_attempt.set(attempt)
+        try:
+            if self.envelope is not None and self.envelope.generation != job.generation and not self._read_again(job):
+                moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
+                return Interrupted(moved, by_shutdown=True)
+            return self._outcome(attempt)
+        finally:
+            current_attempt.reset(token)
+
+    def _read_again(self, job: RunningJob) -> bool:
+        """A late copy of an earlier message woke this job up: what counts is the message that is stored.
+
+        False: that one is for another task (the job was replaced), and goes to whoever consumes its queue.
+        """
+        payload = self._runtime.store.payload(job.id, job.generation)
+        headers = {} if payload is None else json.loads(payload.headers)
+        if payload is None or headers["task"] != self._task.name:
+            return False
+        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
+        self._call = args, kwargs
+        self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
+        return True
+
+    def _outcome(self, attempt: CeleryAttempt) -> Outcome:
+        args, kwargs = self._call
+        returned = False
+        try:
+            with soft_limit_allowed():
+                self._mark_started()
+                self.value = self._inner(*args, **kwargs)
+                returned = True
+        except (SoftTimeLimitExceeded, CelerySoftTimeLimit) as error:
+            if not returned:
+                return Failed(error)
+        except Interruption as error:
+            return Stopped(error)
+        except Retry as asked:
+            return self._retry_asked(attempt, asked)
+        except Ignore:
+            return self._ignored(attempt)
+        except Reject as error:
+            return Rejected(error, bool(error.requeue))
+        except SystemExit as error:
+            if error.code != _ENDED_BY_SIGTERM:
+                return Interrupted(error, by_shutdown=False)
+            return self._ended_by_the_pool(attempt.job, error)
+        except (WorkerShutdown, WorkerTerminate) as error:
+            self.process_ends = error
+            return Interrupted(error, by_shutdown=True)
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            return Interrupted(error, by_shutdown=False)
+        except BaseException as error:  # noqa: BLE001 - every way out of a body is an outcome; settle records it
+            if attempt.kept is not None:
+                return self._retry_asked(attempt, Retry(exc=error if isinstance(error, Exception) else None))
+            return Failed(error, final=Reason.EXHAUSTED if attempt.exhausted else None)
+        if attempt.kept is not None:
+            return self._retry_asked(attempt, None)
+        return self._returned()
+
+    def _ended_by_the_pool(self, job: RunningJob, error: SystemExit) -> Outcome:
+        """The pool ends its process with SIGTERM, because of the hard limit or because the worker goes down, and does not say which."""
+        self.process_ends = error
+        timing = self._contract.timing
+        if timing.near_limit is None or job.elapsed < timing.near_limit:
+            return Interrupted(error, by_shutdown=True)
+        over = TimeoutError(f"time limit: the attempt was ended after {job.elapsed}, its limit is {timing.attempt}")
+        return OutOfTime(over.with_traceback(error.__traceback__))
+
+    def _returned(self) -> Outcome:
+        needed = not self._request.ignore_result or bool(self._request.chord)
+        try:
+            return Returned(encode_result(self._task, self.value, needed), self._follow())
+        except (EncodeError, PayloadError) as error:
+            return Failed(error, final=Reason.FAILED)
+        except Exception as error:  # noqa: BLE001 - what follows cannot be built: the job has failed, and says why
+            return Failed(error)
+
+    def _follow(self) -> tuple[NewJob, ...]:
+        """The rows of what Celery hangs on this job's success, built by Celery's own code."""
+        request = self._request
+        if not request.callbacks and not request.chain:
+            return ()
+        options = {
+            "parent_id": request.id,
+            "root_id": request.root_id or request.id,
+            "priority": request.delivery_info.get("priority")
+            if self._task.app.conf.task_inherit_parent_priority
+            else None,
+        }
+        with collecting(by_celery=True) as collected:
+            for link in request.callbacks or ():
+                signature(link, app=self._task.app).apply_async((self.value,), **options)
+            if request.chain:
+                rest = list(request.chain)
+                signature(rest.pop(), app=self._task.app).apply_async((self.value,), chain=rest, **options)
+        return tuple(collected.jobs)
+
+    def _retry_asked(self, attempt: CeleryAttempt, asked: Retry | None) -> Outcome:
+        kept = attempt.kept
+        error = None if asked is None else asked.exc
+        if kept is None:
+            assert asked is not None
+            return RetryAsked(error, _seconds(asked.when), bounded=False)
+        return RetryAsked(
+            error,
+            kept.delay if attempt.delayed else None,
+            self._next_payload(kept, attempt.changed, attempt.job.generation),
+            kept.queue if attempt.changed else None,
+        )
+
+    def _ignored(self, attempt: CeleryAttempt) -> Outcome:
+        if attempt.kept is not None:
+            return self._retry_asked(attempt, None)
+        if attempt.handed_over is None:
+            # a chord would wait for ever for the part of a member that says nothing
+            self.ignored = not self._request.chord
+            return Ignored()
+        for index, job in enumerate(attempt.handed_over):
+            if job.id == self._request.id:
+                others = tuple(attempt.handed_over[:index] + attempt.handed_over[index + 1 :])
+                return Replaced(job, others)
+        return HandedOver(tuple(attempt.handed_over))
+
+    def _next_payload(self, kept: Draft, changed: bool, generation: int) -> Payload | None:
+        """The message of the next generation; None where it is this one again, byte for byte."""
+        if not changed:
+            return None
+        envelope = self.envelope or Envelope(id=self._request.id)
+        next_one = replace(envelope, generation=generation + 1)
+        return seal(kept, next_one, self._runtime.settings.payload_limit)
+
+    def _mark_started(self) -> None:
+        if getattr(self._task, "guard_track_started", False) and not self._request.ignore_result:
+            meta = {"pid": os.getpid(), "hostname": self._request.hostname}
+            try:
+                self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
+            except Exception as error:  # noqa: BLE001 - whatever ails the backend, the body can run
+                logger.warning("job %s: Celery could not be told that it has started: %r", self._request.id, error)
+
+
+def _seconds(when: Any) -> timedelta | None:
+    return timedelta(seconds=float(when)) if isinstance(when, (int, float)) else None

@@ -1,0 +1,113 @@
+"""From a delivery's ending to what Celery's tracer understands: a return value, an exception, or silence.
+
+What Celery would send after the body was written by settle, and is taken off the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from celery.exceptions import Ignore, Reject, Retry
+
+from celery_guard.errors import JobFailed, LeaseLost
+from celery_guard.job.delivery import Again, Dead, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
+from celery_guard.job.state import Reason, State
+from celery_guard.job.verdict import Settled
+
+from .body import CeleryBody
+from .result import decode_result
+from .signals import job_dead
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["speak"]
+
+logger = logging.getLogger("celery_guard.run")
+
+
+def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
+    """Return or raise what Celery's tracer makes the right thing of."""
+    if body.process_ends is not None:
+        raise body.process_ends
+    request = task.request
+    match ending:
+        case Done(fence=fence) if body.ignored:
+            runtime.keeper.told(request.id, fence)
+            raise Ignore("ignored by the body")
+        case Done(fence=fence):
+            request.callbacks = request.chain = None
+            request.guard_tells = fence
+            return body.value
+        case Again(next=next, error=error):
+            if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
+                raise Ignore("replaced")
+            raise Retry(exc=_exception(error), when=next.delay.total_seconds())
+        case Dead(fence=fence, error=error):
+            request.guard_tells = fence
+            _say_dead(task, error)
+            raise _tellable(error)
+        case Withdrawn(fence=fence):
+            _revoked(runtime, task, fence)
+        case HandBack(settled=settled):
+            request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
+            return _hand_back(runtime, task, settled)
+        case Nothing(why=why):
+            logger.info("job %s: nothing to do for this delivery, the job is %s", request.id, why)
+            raise Ignore(why)
+        case Stale():
+            raise Ignore("this attempt lost the job")
+        case Unheard():
+            raise Reject(LeaseLost("the store lost the row of this message while it was adopted"), requeue=True)
+
+
+def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
+    request = task.request
+    request.guard_hands_back = True
+    if settled.state is State.CANCELLED:
+        _revoked(runtime, task, settled.fence)
+    request.guard_tells = settled.fence
+    if settled.state is State.SUCCEEDED:
+        return decode_result(settled.result)
+    failure = settled.failure
+    if failure is None:
+        error = JobFailed(f"Job {settled.id} ended as {settled.reason or settled.state}.", "", str(settled.reason))
+    else:
+        error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
+    _say_dead(task, error)
+    raise error
+
+
+def _say_dead(task: Any, error: BaseException) -> None:
+    """The one hook and the one signal for every way to the end. The end is written: nothing that they do changes it."""
+    try:
+        task.on_dead(task.request.id, error)
+    except Exception:
+        logger.exception("on_dead of %s failed for job %s", task.name, task.request.id)
+    job_dead.send(sender=task, job_id=task.request.id, error=error)
+
+
+def _revoked(runtime: Runtime, task: Any, fence: int) -> NoReturn:
+    request = task.request
+    request.guard_tells = fence
+    task.backend.mark_as_revoked(request.id, "cancelled", request=request, store_result=not request.ignore_result)
+    if request.guard_tells is not None:
+        runtime.keeper.told(request.id, fence)
+    raise Ignore("cancelled")
+
+
+def _tellable(error: BaseException) -> BaseException:
+    """What ends the body must not end the worker too: the failure is told, the process goes on."""
+    if isinstance(error, Exception) and not isinstance(error, (Ignore, Retry)):
+        return (
+            error
+            if not isinstance(error, Reject)
+            else JobFailed(f"rejected: {error.reason}", "celery.exceptions.Reject")
+        )
+    kind = type(error)
+    return JobFailed(f"{kind.__qualname__}: {error}", f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _exception(error: BaseException | None) -> Exception | None:
+    return error if isinstance(error, Exception) else None

@@ -1,0 +1,187 @@
+"""From how a body came back to what is written and what is told: the pure middle of the way through.
+
+The rules themselves (how often, how late, how bad) are in :mod:`celery_guard.job.decide`; here each outcome is given its rule.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+from celery_guard.contract.contract import Effective
+from celery_guard.contract.failure_class import FailureClass
+from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost
+from celery_guard.settings import Settings
+
+from .decide import Next, after_failure, after_limit, after_retry_asked, final
+from .delivery import Again, Dead, Delivery, Done, Ending, Withdrawn
+from .failure import describe
+from .outcome import (
+    Failed,
+    HandedOver,
+    Ignored,
+    Interrupted,
+    Outcome,
+    OutOfTime,
+    Rejected,
+    Replaced,
+    RetryAsked,
+    Returned,
+    Stopped,
+)
+from .row import NewJob, Payload, StoredFailure, StoredResult
+from .settlement import Settlement
+from .state import Reason, State
+from .verdict import Granted
+
+__all__ = ["conclude", "superseded"]
+
+
+def conclude(
+    delivery: Delivery,
+    granted: Granted,
+    outcome: Outcome,
+    elapsed: timedelta,
+    settings: Settings,
+    draw: random.Random,
+) -> tuple[Settlement, Ending]:
+    """Turn how a body came back, ``elapsed`` after its claim, into what settle writes and what the delivery is told."""
+    write = _Writer(delivery, granted, settings)
+    contract = delivery.contract
+    match outcome:
+        case Returned(result=result, follow=follow):
+            return write.succeeded(result, follow)
+        case Ignored():
+            return write.succeeded(None, (), Reason.IGNORED)
+        case Failed(error=error, final=Reason() as reason):
+            return write.next(final(contract, reason, error), error)
+        case Failed(error=error):
+            return write.next(after_failure(granted, error, contract, elapsed, draw), error)
+        case RetryAsked(error=error, bounded=False) if not _may_ask_again(granted, contract):
+            return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
+        case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
+            next = after_retry_asked(granted, error, delay, contract, elapsed, draw)
+            return write.next(next, error, payload, queue=queue)
+        case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
+            return write.next(after_retry_asked(granted, error, None, contract, elapsed, draw), error)
+        case Rejected(error=error):
+            return write.next(final(contract, Reason.REJECTED, error), error)
+        case Replaced(by=by, follow=follow):
+            return write.carried_on(by, follow)
+        case HandedOver(follow=follow):
+            return write.handed_over(follow)
+        case Stopped(error=JobCancelled()):
+            return write.withdrawn()
+        case Stopped(error=DeadlinePassed() as error) if granted.remaining is None or elapsed < granted.remaining:
+            return write.next(after_limit(granted, contract, elapsed, draw), error)
+        case Stopped(error=DeadlinePassed() as error):
+            return write.next(final(contract, Reason.EXPIRED, error), error)
+        case Stopped(error=error):
+            raise AssertionError(f"nobody settles after {error!r}")
+        case OutOfTime(error=error):
+            next = after_limit(granted, contract, elapsed, draw)
+            return write.next(next, error, tell_within=timedelta(0))
+        case Interrupted(error=error, by_shutdown=True):
+            return write.uncharged(error)
+        case Interrupted(error=error):
+            return write.next(after_failure(granted, error, contract, elapsed, draw), error)
+
+
+def superseded(delivery: Delivery, granted: Granted, outcome: Outcome) -> StoredFailure:
+    """The record of an attempt that came back when it was not the owner any more."""
+    error = getattr(outcome, "error", None) or LeaseLost(
+        f"This attempt ended as {type(outcome).__name__.lower()} after it had lost the job."
+    )
+    return describe(
+        error, failure_class="superseded", task=delivery.task, worker=delivery.worker, fence=granted.fence,
+        attempt=granted.attempts,
+    )  # fmt: skip
+
+
+_ASKED_TOO_OFTEN = JobFailed("The body asked for another run more often than it may.", reason=Reason.EXHAUSTED.value)
+
+
+def _may_ask_again(granted: Granted, contract: Effective) -> bool:
+    """A body that gives its message back asks for another run, as often as it may call ``self.retry``."""
+    return contract.explicit_retries is None or granted.retries < contract.explicit_retries
+
+
+class _Writer:
+    """Turns where the job goes into what settle writes, and what Celery is to hear."""
+
+    def __init__(self, delivery: Delivery, granted: Granted, settings: Settings) -> None:
+        self._delivery = delivery
+        self._granted = granted
+        self._settings = settings
+
+    def succeeded(
+        self, result: StoredResult | None, follow: tuple[NewJob, ...], reason: Reason | None = None
+    ) -> tuple[Settlement, Ending]:
+        written = self._settlement(
+            State.SUCCEEDED, reason, told=not self._delivery.tells_success, keep=self._settings.keep,
+            result=result, follow=follow,
+        )  # fmt: skip
+        return written, Done(self._granted.fence)
+
+    def next(
+        self,
+        next: Next,
+        error: BaseException | None,
+        payload: Payload | None = None,
+        *,
+        queue: str | None = None,
+        tell_within: timedelta | None = None,
+    ) -> tuple[Settlement, Ending]:
+        failure = None if error is None else self._describe(error, next)
+        if next.again:
+            written = self._settlement(
+                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, queue=queue, retried=True
+            )
+            return written, Again(next, error)
+        if error is None:
+            error = JobFailed(f"Job {self._granted.id} ended as {next.reason}.", reason=str(next.reason))
+            failure = self._describe(error, next)
+        written = self._settlement(
+            next.state,
+            next.reason,
+            told=not self._delivery.tells_failure,
+            tell_within=self._settings.tell_within if tell_within is None else tell_within,
+            keep=self._settings.keep_dead,
+            failure=failure,
+        )
+        return written, Dead(self._granted.fence, next, error)
+
+    def withdrawn(self) -> tuple[Settlement, Ending]:
+        told = not self._delivery.tells_failure
+        return self._settlement(State.CANCELLED, None, told=told, keep=self._settings.keep), Withdrawn(
+            self._granted.fence
+        )
+
+    def carried_on(self, by: NewJob, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
+        next = Next(State.PENDING, Reason.REPLACED)
+        written = self._settlement(
+            next.state, next.reason, payload=by.payload, task=by.task, queue=by.queue, kind=by.kind, follow=follow,
+            charged=False,
+        )  # fmt: skip
+        return written, Again(next, None)
+
+    def handed_over(self, follow: tuple[NewJob, ...]) -> tuple[Settlement, Ending]:
+        next = Next(State.PENDING, Reason.HANDED_OVER, self._settings.keep)
+        written = self._settlement(next.state, next.reason, delay=next.delay, follow=follow, charged=False)
+        return written, Again(next, None)
+
+    def uncharged(self, error: BaseException) -> tuple[Settlement, Ending]:
+        next = Next(State.PENDING, Reason.INTERRUPTED)
+        return self._settlement(next.state, next.reason, charged=False), Again(next, error)
+
+    def _settlement(self, state: State, reason: Reason | None, **more: Any) -> Settlement:
+        granted = self._granted
+        more.setdefault("tell_within", self._settings.tell_within)
+        return Settlement(granted.id, granted.fence, granted.owner, state, reason, **more)
+
+    def _describe(self, error: BaseException, next: Next) -> StoredFailure:
+        return describe(
+            error, failure_class=(next.failure_class or FailureClass.UNKNOWN).value, task=self._delivery.task,
+            worker=self._delivery.worker, fence=self._granted.fence, attempt=self._granted.attempts,
+        )  # fmt: skip
