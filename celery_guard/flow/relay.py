@@ -96,6 +96,8 @@ class Relay:
         self._draw = random.Random()
         self._outages = 0
         self._idle = _IDLE_FROM
+        #: The last batch was a full one: take the next without asking first.
+        self._more = False
         self._slot: str | None = None
         self._hold_again = 0.0
 
@@ -155,27 +157,35 @@ class Relay:
                 stop.wait(self._settings.poll.total_seconds())
                 return
             self._sweep.maybe()
+            # to ask is a read and to take is a write: an idle relay writes nothing
+            if not self._more and (left := self._left()):
+                self._rest(left, stop)
+                return
             taken = self.once()
+            self._more = taken >= self._settings.relay_batch
+            if taken:
+                self._idle = _IDLE_FROM
+            else:
+                # another relay has them under its hands
+                self._rest(self._idle, stop)
         except StoreError as error:
             logger.warning("the relay could not reach the store: %s", error)
             stop.wait(self._settings.poll.total_seconds())
             return
         if self._outages:
+            self._more = False
             stop.wait(_OUTAGE.delay(self._outages, self._draw).total_seconds())
-        elif taken < self._settings.relay_batch:
-            self._idle = _IDLE_FROM if taken else min(self._idle * 2, self._settings.poll)
-            self._pause(stop)
 
-    def _pause(self, stop: threading.Event) -> None:
-        """Until something is due, the store hints at work, or it is time to look again: the longer idle, the later."""
-        try:
-            due = self._store.next_due()
-            pause = self._idle if due is None else max(timedelta(0), min(due, self._idle))
-            if pause and not stop.is_set():
-                self._store.wait(pause)
-        except StoreError as error:
-            logger.warning("the relay could not reach the store: %s", error)
-            stop.wait(self._settings.poll.total_seconds())
+    def _left(self) -> timedelta:
+        """How long to rest before something is due, at most until it is time to look again; zero when something is due now."""
+        due = self._store.next_due()
+        return self._idle if due is None else max(timedelta(0), min(due, self._idle))
+
+    def _rest(self, pause: timedelta, stop: threading.Event) -> None:
+        """Until the store hints at work or it is time to look again: the longer idle, the later."""
+        self._idle = min(self._idle * 2, self._settings.poll)
+        if not stop.is_set():
+            self._store.wait(pause)
 
     def _active(self) -> bool:
         """Hold one of the slots, and say so again in time; false while others hold them all."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from celery_guard.job.outcome import Outcome, Returned, Stopped
 from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import State
 from celery_guard.settings import read_settings
-from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import accept, eventually, found
@@ -61,14 +59,6 @@ class Node:
         """Take one delivery of the job, as soon as it is due."""
         eventually(lambda: self.store.take("relay", 10, timedelta(hours=1)))
         return self.runner.run(Delivery(id, "shop.charge", self.contract, "node", False, False), Bodied(body))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'guard.db'}")
-    store.upgrade()
-    yield store
-    store.close()
 
 
 def contract(lease: float, **retry: Any) -> Effective:

@@ -1,0 +1,19 @@
+"""A store of the test's own, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celery_guard.store import open_store
+from celery_guard.store.protocol import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'guard.db'}")
+    store.upgrade()
+    yield store
+    store.close()
