@@ -105,7 +105,7 @@ ENDED = frozenset({State.SUCCEEDED, State.CANCELLED, State.DEAD, State.RESOLVED,
 #: States in which a job keeps its key from others.
 HOLDS_KEY = frozenset({State.PENDING, State.SENT, State.RUNNING, State.UNKNOWN, State.SUCCEEDED})
 
-#: Every legal move, and who makes it. Anything else is a bug.
+#: Every legal move, and who makes it. Anything else is a bug; the conformance tests watch the databases for it.
 LEGAL: dict[tuple[State, State], str] = {
     (State.PENDING, State.SENT): "relay",
     (State.PENDING, State.RUNNING): "claim",

@@ -1,4 +1,4 @@
-"""Transactions of somebody else's program, with SQLAlchemy, on the database of the store that is examined."""
+"""Transactions of somebody else's program, with SQLAlchemy, on the database of the store that is examined; and a watch on its moves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from celery_guard.job.state import LEGAL, State
+from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.subject import Subject
 from celery_guard.testing.databases import database
 
@@ -99,3 +101,60 @@ def strange_urls(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> 
         other.upgrade()
         other.close()
         yield bare, guarded
+
+
+#: The database itself notes each move of a job, whoever makes it.
+_WATCH = {
+    "sqlite": (
+        (
+            "CREATE TRIGGER IF NOT EXISTS watch_moves AFTER UPDATE OF state ON guard_job"
+            " BEGIN INSERT INTO seen_move (was, became) VALUES (OLD.state, NEW.state); END"
+        ),
+    ),
+    "postgresql": (
+        (
+            "CREATE OR REPLACE FUNCTION watch_moves() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN INSERT INTO seen_move (was, became) VALUES (OLD.state, NEW.state); RETURN NULL; END'"
+        ),
+        (
+            "CREATE OR REPLACE TRIGGER watch_moves AFTER UPDATE OF state ON guard_job"
+            " FOR EACH ROW EXECUTE FUNCTION watch_moves()"
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def watched(subject: Subject, opened_store: Store) -> Iterator[Engine | None]:
+    """The store's database, which notes in a table beside the guard's how jobs move; None where it cannot."""
+    engine = create_engine(subject.url, poolclass=NullPool)
+    watch = _WATCH.get(engine.dialect.name)
+    if watch is None:
+        yield None
+        return
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS seen_move (was VARCHAR(20), became VARCHAR(20))"))
+        for statement in watch:
+            connection.execute(text(statement))
+    yield engine
+    with engine.begin() as connection:
+        on = " ON guard_job" if engine.dialect.name == "postgresql" else ""
+        connection.execute(text(f"DROP TRIGGER watch_moves{on}"))
+    engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def legal_moves(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test of a store also proves this: no job moved in a way that ``job.state`` does not list."""
+    if "subject" not in request.fixturenames:
+        yield
+        return
+    engine: Engine | None = request.getfixturevalue("watched")
+    yield
+    if engine is None:
+        return
+    with engine.begin() as connection:
+        seen = {(State(was), State(became)) for was, became in connection.execute(text("SELECT * FROM seen_move"))}
+        connection.execute(text("DELETE FROM seen_move"))
+    illegal = {move for move in seen if move not in LEGAL and move[0] is not move[1]}
+    assert not illegal, f"not among the legal moves of job.state: {sorted(illegal)}"
