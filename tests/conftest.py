@@ -32,6 +32,13 @@ def mariadb_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def redis_store_url(redis_url: str) -> Iterator[str]:
+    """A Redis store of this run's own."""
+    with database(redis_url + "3") as url:
+        yield url
+
+
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def store_url(request: pytest.FixtureRequest) -> str:
     """Each database in turn, with nothing in the guard's tables, if it has them yet."""

@@ -1,16 +1,17 @@
 """A database of its own for a run of tests, and how to empty it between two tests.
 
-With the plain drivers, because what is tested here is what a store does with the same databases.
+With the plain drivers, because what is tested here is what a store does with the same databases. On Redis a database is a name:
+the keys of one store.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from uuid import uuid4
 
 __all__ = ["database", "empty"]
@@ -56,6 +57,13 @@ _made: dict[str, _Emptying | None] = {}
 def database(url: str) -> Iterator[str]:
     """The URL of a new database on the server at ``url``, for as long as the block; then it is dropped."""
     name = f"guard_test_{uuid4().hex[:12]}"
+    if _kind(url) == "redis":
+        made = urlunsplit(urlsplit(url)._replace(query=f"name={name}"))
+        try:
+            yield made
+        finally:
+            _unlink(made, kept=())
+        return
     with closing(_connect(url)) as connection:
         _run(connection, f"CREATE DATABASE {name}")
     made = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
@@ -74,6 +82,9 @@ def database(url: str) -> Iterator[str]:
 
 def empty(url: str) -> None:
     """Delete every row of the guard's tables, but not what says which store this is and how new its tables are."""
+    if _kind(url) == "redis":
+        _unlink(url, kept=("store",))
+        return
     if url not in _made:
         with closing(_Emptying(url)) as once:
             once.empty()
@@ -86,6 +97,17 @@ def empty(url: str) -> None:
 def _kind(url: str) -> str:
     scheme = urlsplit(url).scheme.partition("+")[0]
     return {"postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
+
+
+def _unlink(url: str, kept: Sequence[str]) -> None:
+    """Delete the keys of a store, whose name is in the URL, but for those that are kept."""
+    import redis
+
+    tag = f"{{guard:{dict(parse_qsl(urlsplit(url).query))['name']}}}:"
+    with redis.Redis.from_url(urlunsplit(urlsplit(url)._replace(query=""))) as client:
+        found = [key for key in client.scan_iter(f"{tag}*", count=5000) if key.decode().removeprefix(tag) not in kept]
+        if found:
+            client.unlink(*found)
 
 
 _OF_THIS_DATABASE = "SELECT table_name FROM information_schema.tables WHERE table_schema = "

@@ -58,6 +58,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("store", "import celery_guard.flow", "The rooms"),
         ("flow", "import celery_guard.integrations", "The rooms"),
         ("flow", "import celery_guard.store.sql", "Journeys know"),
+        ("flow", "import celery_guard.store.redis", "Journeys know"),
+        ("flow", "import redis", "Database drivers"),
         ("flow", "import celery", "Celery is spoken"),
         ("watch", "import kombu.message", "Celery is spoken"),
         ("flow", "import sqlalchemy", "SQLAlchemy and Alembic"),

@@ -36,9 +36,9 @@ from celery_guard.job.state import State
 from celery_guard.job.verdict import Granted
 from celery_guard.settings import Settings
 from celery_guard.store import open_store
+from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Store
 from celery_guard.store.sql import SqlStore
-from celery_guard.store.sql.transient import Patience
 from celery_guard.testing.conformance import Subject, opened_store, store
 from celery_guard.testing.conformance import TestCut as Operations
 from celery_guard.testing.conformance.builders import LONG, NONE, dead, keyed, new_id, new_job, retried, succeeded

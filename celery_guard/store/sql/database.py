@@ -24,11 +24,12 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from celery_guard.errors import GuardError
+from celery_guard.store.patience import Patience
 
 from .address import address, engine_at
 from .dialects import traits_of
 from .statement import CursorLink, Link, Texts
-from .transient import Patience, explained, is_disconnect, is_transient
+from .transient import explained, is_disconnect, is_transient
 
 __all__ = ["Database"]
 
@@ -133,14 +134,17 @@ class Database:
             try:
                 return work(False)
             except Exception as error:
-                if not is_transient(error, self._engine.dialect):
+                if not self._passes(error):
                     raise
-                return (patience or self.patience).repeat(lambda: work(True), self._engine.dialect, error)
+                return (patience or self.patience).repeat(lambda: work(True), self._passes, error)
         except Exception as error:
             said = explained(error, self._engine.dialect)
             if said is error:
                 raise
             raise said from error
+
+    def _passes(self, error: BaseException) -> bool:
+        return is_transient(error, self._engine.dialect)
 
     def _strict(self) -> bool:
         """Whether a statement by itself would be a transaction under more than READ COMMITTED, since the server is set so: two that

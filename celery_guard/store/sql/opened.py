@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celery_guard.errors import StoreSchemaError
 from celery_guard.job.settlement import Settlement
+from celery_guard.store.patience import Patience
 
 from . import run, schema
 from .address import in_memory
@@ -18,7 +19,6 @@ from .database import Database
 from .doors import Doors
 from .statements import accept as accept_statements
 from .statements import run as run_statements
-from .transient import Patience
 from .wake import Bell, PostgresBell
 
 __all__ = ["OpenStore"]

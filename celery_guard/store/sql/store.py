@@ -21,6 +21,7 @@ from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, Stored
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import accept, people, relay, run, sweep
@@ -31,7 +32,6 @@ from .statements import people as people_statements
 from .statements import run as run_statements
 from .statements.run import Compare
 from .transaction import BodySession, SqlTransaction
-from .transient import Patience
 
 __all__ = ["SqlStore"]
 

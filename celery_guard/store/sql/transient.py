@@ -1,4 +1,4 @@
-"""Which errors of a database pass by themselves, and how often they are tried again. The only place that repeats.
+"""Which errors of a database pass by themselves. How often they are tried again is in :mod:`celery_guard.store.patience`.
 
 A transient error is one after which the same transaction may succeed: a deadlock, a serialization failure, a lock that
 took too long, a server that is restarting, a connection that went away. Every operation of the store is safe to repeat
@@ -8,26 +8,15 @@ as a whole, so a failed COMMIT is treated alike: what was written by it is recog
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
 from celery_guard.errors import StoreError, StoreSchemaError, StoreUnavailableError
 
-__all__ = ["Contended", "Patience", "driver_error", "explained", "is_disconnect", "is_transient"]
-
-T = TypeVar("T")
+__all__ = ["Contended", "driver_error", "explained", "is_disconnect", "is_transient"]
 
 # PostgreSQL: serialization failure, deadlock, lock not available, too many connections, and the server going down or up.
 _SQLSTATES = {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05"}
@@ -121,42 +110,3 @@ _RULES: dict[str, Callable[[BaseException, Dialect], bool]] = {
     "mariadb": _transient_mysql,
     "sqlite": _transient_sqlite,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long an operation is repeated: until one of the bounds is met. Delays are full jitter under a growing cap."""
-
-    tries: int = 8
-    seconds: float = 15
-    first: float = 0.02
-    cap: float = 2
-
-    def times(self, factor: int) -> Patience:
-        """As many times as patient."""
-        return replace(self, tries=self.tries * factor, seconds=self.seconds * factor)
-
-    def repeat(self, work: Callable[[], T], dialect: Dialect, error: BaseException) -> T:
-        """Go on after ``error``, the first try's, until ``work`` succeeds or patience ends.
-
-        Raises:
-            StoreUnavailableError: it did not succeed in time; the cause is the last error.
-        """
-
-        if self.tries < 2:
-            raise StoreUnavailableError(f"The store could not be reached or was too busy: {error}") from error
-
-        def give_up(state: RetryCallState) -> T:
-            last = state.outcome.exception() if state.outcome is not None else error
-            raise StoreUnavailableError(
-                f"The store could not be reached or was too busy: {state.attempt_number + 1} tries in "
-                f"{state.seconds_since_start or 0:.1f} s, the last one said: {last}"
-            ) from last
-
-        retrying = Retrying(
-            retry=retry_if_exception(lambda found: is_transient(found, dialect)),
-            wait=wait_random_exponential(multiplier=self.first, max=self.cap),
-            stop=stop_after_attempt(self.tries - 1) | stop_after_delay(self.seconds),
-            retry_error_callback=give_up,
-        )
-        return retrying(work)

@@ -13,7 +13,7 @@ A whole test module of a store::
 
     @pytest.fixture
     def caller(subject):           # transactions of somebody else's program on the same database,
-        return MyCallers(subject)  # or pytest.skip(...) for a store that declares it cannot join them
+        return MyCallers(subject)  # or refuse_callers(store), for a store that declares it cannot join them
 
 One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart, cut,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
@@ -42,7 +42,7 @@ from .races import TestRaces
 from .relay import TestDoubling, TestGiveBack, TestRelay, TestTokens
 from .round_trips import TestRoundTrips, wired
 from .settle import TestLate, TestSettle, TestSettleFailure, TestSettleFollow
-from .subject import Caller, Callers, Subject
+from .subject import Caller, Callers, Subject, refuse_callers
 from .sweep import TestLapsed, TestRetain, TestSuspects
 from .tell import TestTell
 from .upkeep import TestSlots, TestStoreItself
@@ -86,6 +86,7 @@ __all__ = [
     "TestTell",
     "TestTokens",
     "opened_store",
+    "refuse_callers",
     "skewed",
     "store",
     "wired",

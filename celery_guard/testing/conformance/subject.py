@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+import pytest
 
 from celery_guard.store.protocol import Store
 
-__all__ = ["Caller", "Callers", "Subject"]
+__all__ = ["Caller", "Callers", "Subject", "refuse_callers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,13 @@ class Callers(Protocol):
     def written(self) -> list[str]:
         """What callers have written and committed."""
         ...
+
+
+def refuse_callers(store: Store) -> NoReturn:
+    """The ``caller`` of a store that cannot join anybody's transaction: it has to declare so, and its door has to say so."""
+    assert {"G2", "G5"} <= {*store.limits}, (
+        "a store that joins no transactions declares that it does not keep G2 and G5"
+    )
+    with pytest.raises(TypeError, match="G2"):
+        store.door(object())
+    pytest.skip(f"the store does not keep G2: {store.limits['G2']}")

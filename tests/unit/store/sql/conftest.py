@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from celery_guard.store.patience import Patience
 from celery_guard.store.sql import SqlStore
-from celery_guard.store.sql.transient import Patience
 from celery_guard.testing.databases import database
 
 #: Enough tries for a test, and no waiting between them.

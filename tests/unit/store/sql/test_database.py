@@ -13,9 +13,10 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from celery_guard.errors import StoreUnavailableError
+from celery_guard.store.patience import Patience
 from celery_guard.store.sql import SqlStore
 from celery_guard.store.sql.statement import Link
-from celery_guard.store.sql.transient import Contended, Patience
+from celery_guard.store.sql.transient import Contended
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import start, taken_ids
 

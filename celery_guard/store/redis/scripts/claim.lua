@@ -1,0 +1,36 @@
+-- uses: store row outcome_of
+-- Take the job for one attempt, or say why not.
+local id = given.id
+local row = read(id)
+if not row then
+    return { 'missing' }
+end
+if row.state == 'running' then
+    if row.owner == given.owner then
+        -- an earlier try of this very call was granted
+        return { 'granted', integer(NOW), answer(id) }
+    end
+    return { 'leased', row.owner }
+end
+local due = row.due and tonumber(row.due) <= NOW and not row.holder
+local waits = row.state == 'pending' and (due or row.relay)
+-- A message that was carried for a task without a guard, and meets one that has it, is a job from here on.
+local carried = row.state == 'succeeded' and row.kind == 'carried' and count(row.fence) == 0
+if row.state == 'sent' or waits or carried then
+    write(id, row, {
+        state = 'running', kind = 'run', told = 0, finished = false, keep_until = false, fence = count(row.fence) + 1,
+        owner = given.owner, attempts = count(row.attempts) + 1, publications = 0, relay = false,
+        due = NOW + given.lease, started = NOW,
+    })
+    return { 'granted', integer(NOW), answer(id) }
+end
+if not ENDED[row.state] then
+    return { 'not due', row.reason or '' }
+end
+-- Become the one delivery that tells Celery. When it is to be told again stays as it is.
+local tell = row.told ~= '1' and row.relay ~= nil
+if tell then
+    redis.call('HDEL', STORE .. 'job:' .. id, 'relay')
+end
+local result, failures = outcome_of(id, row)
+return { 'settled', tell and 1 or 0, answer(id), result, failures }

@@ -1,0 +1,103 @@
+-- Moving a job to where an attempt, or a wait, has led it: settle, end and recover.
+
+local KEEP_REFUSED = 90 * 86400 * 1000000
+
+-- Whether the row still says what the mover believes.
+local function still(row, move)
+    if move.compare == 'relay' then
+        return row.state == 'pending' and row.relay == move.relay
+    end
+    if count(row.fence) ~= move.fence then
+        return false
+    end
+    if move.compare == 'lapse' then
+        return row.state == move.was and (row.owner or '') == move.owner and row.due and tonumber(row.due) <= NOW
+    end
+    local uncontested = (row.state == 'pending' or row.state == 'sent') and row.reason == 'lost'
+    return row.owner == move.owner and (row.state == 'running' or uncontested)
+end
+
+local function led_to(row, move)
+    local to = {
+        state = move.state, reason = move.reason or false, relay = false, told = move.told, settled = given.mark,
+        attempts = count(row.attempts) - move.uncharged, crashes = count(row.crashes) + move.crashed,
+        retries = count(row.retries) + move.retried,
+        failure_class = move.failure and move.failure.failure_class or false,
+        cause = move.failure and move.failure.cause or false,
+    }
+    if move.state == 'pending' then
+        to.due = NOW + move.delay
+        to.generation = count(row.generation) + move.regenerated
+        to.task, to.queue, to.kind = move.task, move.queue, move.kind
+    elseif ENDED[move.state] then
+        to.finished, to.keep_until = NOW, NOW + move.keep
+        to.due = move.told == 0 and NOW + move.tell_within
+        if not HOLDS_KEY[move.state] then
+            to.held_key = false
+        end
+    else
+        to.due = false
+    end
+    return to
+end
+
+-- What follows cannot be accepted, for another holds its key: it ends where a person sees it, not in silence.
+local function refuse(id, new, letter, holder)
+    local key = new.key_hash
+    new.held_key = nil
+    insert(id, new, letter)
+    write(id, read(id), {
+        state = 'dead', reason = 'failed', due = NOW, finished = NOW, keep_until = NOW + KEEP_REFUSED,
+        failure_class = 'permanent', cause = 'key_conflict',
+    })
+    keep_failure(id, {
+        number = new.call, failure_class = 'permanent', type_name = 'celery_guard.errors.KeyConflict', traceback = '',
+        message = new.task .. ': this key was accepted before with other arguments, as job ' .. holder .. '.',
+        cause = 'key_conflict', worker = '', truncated = 0, fence = '0', attempt = 0,
+    }, 0)
+end
+
+-- Write the move and all that belongs to it; 1, or 0 where the row does not say any more what the mover believes.
+local function move_row(id, move)
+    local row = read(id)
+    if not row then
+        return 0
+    end
+    if row.settled == given.mark then
+        -- an earlier try of this very call has written it
+        return 1
+    end
+    if not still(row, move) then
+        return 0
+    end
+    write(id, row, led_to(row, move))
+    local place = 2
+    if move.result then
+        redis.call('HSET', STORE .. 'result:' .. id, 'body', ARGV[place],
+            'content_type', move.result.content_type, 'content_encoding', move.result.content_encoding)
+        place = place + 1
+    end
+    if move.failure then
+        keep_failure(id, move.failure, row.attempts)
+    end
+    if move.regenerated == 1 then
+        local letter = letter_at(place)
+        if move.state == 'pending' then
+            keep_payload(id, row.generation, letter.body, letter.headers, letter.delivery)
+        end
+        place = place + 3
+    end
+    for _, new in ipairs(move.follow) do
+        local follow, letter = new.id, letter_at(place)
+        new.id = nil
+        local word = accept(follow, new, letter)
+        if word[1] == 'conflict' and word[2] ~= follow then
+            refuse(follow, new, letter, word[2])
+        end
+        place = place + 3
+    end
+    if ENDED[move.state] then
+        release(id)
+    end
+    return 1
+end

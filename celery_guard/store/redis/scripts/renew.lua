@@ -1,0 +1,12 @@
+-- uses: store row
+-- Start leases anew; those that are still their owners' are answered.
+local kept = {}
+for _, lease in ipairs(given.leases) do
+    local id, fence, owner = lease[1], lease[2], lease[3]
+    local seen = redis.call('HMGET', STORE .. 'job:' .. id, 'state', 'fence', 'owner', 'cancel', 'due')
+    if seen[1] == 'running' and count(seen[2] or nil) == fence and seen[3] == owner then
+        write(id, { state = 'running', due = seen[5] }, { due = NOW + given.lease })
+        kept[#kept + 1] = { id, fence, count(seen[4] or nil) }
+    end
+end
+return kept

@@ -1,0 +1,5 @@
+-- uses: store row accept move
+-- Write an attempt's end, its result or failure, and what follows it.
+local moved = move_row(given.id, given.move)
+ring()
+return moved

@@ -1,0 +1,147 @@
+"""The server of a store, as one process sees it: its connections, and the one way to run a script on it.
+
+A script is called by its digest, and by its text where the server does not know it (yet, or any more): no other command
+prepares it, so a call is one round trip. It is repeated on errors that pass by themselves (:mod:`.transient`).
+
+The driver's own repetitions are off. A connection on which a question was asked and no answer read is closed, whatever
+interrupted it: the next caller would be given the answer.
+
+Nothing is inherited across a fork: the first use in another process leaves every connection to the process that made it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+
+from celery_guard.store.patience import Patience
+
+from .address import Address
+from .primary import Primary
+from .scripts import script
+from .transient import explained, is_transient
+from .version import VERSION
+
+__all__ = ["Server"]
+
+#: Before 5.3 redis-py wanted to know what a connection is for, and since then it warns about it.
+_FOR: tuple[str, ...] = () if tuple(map(int, redis.__version__.split(".")[:2])) >= (5, 3) else ("_",)
+
+
+class Server:
+    """Opens nothing before its first use."""
+
+    def __init__(
+        self, address: Address, shown: str, *, pool_size: int, pool_timeout: float, patience: Patience
+    ) -> None:
+        self.tag = address.tag
+        self.shown = shown
+        self.patience = patience
+        self._address = address
+        self._primary = Primary(address)
+        self._pool_options = {"max_connections": pool_size, "timeout": pool_timeout}
+        self._pid = os.getpid()
+        self._pool: Any = None
+        # Kept, so that they are never collected: closing them here would end the parent's sessions.
+        self._inherited: list[object] = []
+
+    def run(
+        self, name: str, given: dict[str, Any], *parts: bytes, patience: Patience | None = None, versioned: bool = True
+    ) -> Any:
+        """Run the script ``name``; ``given`` is what it is told, and ``parts`` are what is bytes.
+
+        Raises:
+            StoreUnavailableError: the server could not be reached, or refused, for longer than the patience.
+            StoreSchemaError: the store is missing, or of another version.
+        """
+        if versioned:
+            given = {**given, "version": str(VERSION)}
+        words = json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()
+        return self._repeated(lambda: self._call(name, [words, *parts]), patience or self.patience)
+
+    def ask(self, *command: Any) -> Any:
+        """The answer to a plain command; what the server refuses is raised as ``redis.exceptions.ResponseError``."""
+        return self._repeated(lambda: self._ask(command), self.patience, refused=True)
+
+    def _call(self, name: str, args: Sequence[bytes]) -> Any:
+        found = script(name)
+        try:
+            return self._ask(("EVALSHA", found.digest, 1, self.tag, *args))
+        except NoScriptError:
+            return self._ask(("EVAL", found.text, 1, self.tag, *args))
+
+    def _repeated(self, work: Any, patience: Patience, *, refused: bool = False) -> Any:
+        try:
+            try:
+                return work()
+            except Exception as error:
+                if not self._passes(error):
+                    raise
+                return patience.repeat(work, self._passes, error)
+        except Exception as error:
+            said = error if refused and isinstance(error, ResponseError) else explained(error, self.shown)
+            if said is error:
+                raise
+            raise said from error
+
+    def _passes(self, error: BaseException) -> bool:
+        if self._primary.after(error):
+            self._pool = None
+        return is_transient(error)
+
+    def _ask(self, command: Sequence[Any]) -> Any:
+        pool = self.pool
+        connection = pool.get_connection(*_FOR)
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        except redis.exceptions.ReadOnlyError:
+            # It was the primary once; the name may lead to another by now.
+            connection.disconnect()
+            raise
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    @property
+    def pool(self) -> Any:
+        """The connections of this process; never used for anything that belongs to the caller."""
+        if os.getpid() != self._pid:
+            self.forget()
+        if self._pool is None:
+            self._pool = self._open()
+        return self._pool
+
+    def _open(self) -> Any:
+        options = {
+            "retry": Retry(NoBackoff(), 0), "socket_keepalive": True, "protocol": 2, **self._address.options,
+            **self._primary.place(),
+        }  # fmt: skip
+        return redis.BlockingConnectionPool(**self._pool_options, **options)  # type: ignore[no-untyped-call]
+
+    def forget(self) -> None:
+        """Leave every open connection to the process that made it."""
+        self._pid = os.getpid()
+        self._inherited.append(self._pool)
+        self._pool = None
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        if os.getpid() != self._pid:
+            self.forget()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.disconnect()
