@@ -27,14 +27,12 @@ def open_store(url: str, *, notify: bool = True, **options: Any) -> Store:
         return open_sql(url, notify=notify, **options)
     if scheme in _REDIS:
         try:
-            import redis  # noqa: F401
+            from .redis import open_store as open_redis
         except ImportError as error:
             raise SettingError(
                 f"Setting store: the driver of {scheme}:// is not installed ({error}). Install it: pip install "
                 "'celery-guard[redis]'."
             ) from error
-        from .redis import open_store as open_redis
-
         return open_redis(url, notify=notify, **options)
     raise SettingError(
         f"Setting store: there is no store for {scheme!r} URLs. Use one of {', '.join(_SQL + _REDIS)}, for example "
