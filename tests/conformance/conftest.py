@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 import pytest
+import redis
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from celery_guard.job.state import LEGAL, State
 from celery_guard.store.protocol import Store
+from celery_guard.store.redis import scripts
 from celery_guard.testing.conformance.subject import Subject
 from celery_guard.testing.databases import database
 
@@ -103,6 +105,8 @@ def strange_urls(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> 
         yield bare, guarded
 
 
+Watch = Callable[[], set[tuple[str, str]]]
+
 #: The database itself notes each move of a job, whoever makes it.
 _WATCH = {
     "sqlite": (
@@ -125,8 +129,11 @@ _WATCH = {
 
 
 @pytest.fixture(scope="module")
-def watched(subject: Subject, opened_store: Store) -> Iterator[Engine | None]:
-    """The store's database, which notes in a table beside the guard's how jobs move; None where it cannot."""
+def watched(subject: Subject, opened_store: Store) -> Iterator[Watch | None]:
+    """What says how jobs have moved since it was last asked; None where the store's database cannot note it."""
+    if subject.url.startswith("redis"):
+        yield from _watched_redis(subject.url)
+        return
     engine = create_engine(subject.url, poolclass=NullPool)
     watch = _WATCH.get(engine.dialect.name)
     if watch is None:
@@ -136,11 +143,39 @@ def watched(subject: Subject, opened_store: Store) -> Iterator[Engine | None]:
         connection.execute(text("CREATE TABLE IF NOT EXISTS seen_move (was VARCHAR(20), became VARCHAR(20))"))
         for statement in watch:
             connection.execute(text(statement))
-    yield engine
+
+    def seen() -> set[tuple[str, str]]:
+        with engine.begin() as connection:
+            moves = {(was, became) for was, became in connection.execute(text("SELECT * FROM seen_move"))}
+            connection.execute(text("DELETE FROM seen_move"))
+        return moves
+
+    yield seen
     with engine.begin() as connection:
         on = " ON guard_job" if engine.dialect.name == "postgresql" else ""
         connection.execute(text(f"DROP TRIGGER watch_moves{on}"))
     engine.dispose()
+
+
+def _watched_redis(url: str) -> Iterator[Watch]:
+    """The scripts themselves note each move, where the one function that writes rows has found one."""
+    found = "if to.state and to.state ~= row.state then\n        if row.state then\n"
+    note = found + "            redis.call('SADD', STORE .. 'seen', row.state .. ' ' .. to.state)\n"
+    plain = scripts._read
+    assert found in plain("row"), "the place where a move is written was not found"
+    scripts.script.cache_clear()
+    scripts._read = lambda name: plain(name).replace(found, note)
+    place, _, name = url.partition("?name=")
+    with redis.Redis.from_url(place) as client:
+
+        def seen() -> set[tuple[str, str]]:
+            words = client.smembers(f"{{guard:{name}}}:seen")
+            client.delete(f"{{guard:{name}}}:seen")
+            return {(was, became) for was, became in (word.decode().split() for word in words)}
+
+        yield seen
+    scripts._read = plain
+    scripts.script.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -149,12 +184,10 @@ def legal_moves(request: pytest.FixtureRequest) -> Iterator[None]:
     if "subject" not in request.fixturenames:
         yield
         return
-    engine: Engine | None = request.getfixturevalue("watched")
+    watch: Watch | None = request.getfixturevalue("watched")
     yield
-    if engine is None:
+    if watch is None:
         return
-    with engine.begin() as connection:
-        seen = {(State(was), State(became)) for was, became in connection.execute(text("SELECT * FROM seen_move"))}
-        connection.execute(text("DELETE FROM seen_move"))
+    seen = {(State(was), State(became)) for was, became in watch()}
     illegal = {move for move in seen if move not in LEGAL and move[0] is not move[1]}
     assert not illegal, f"not among the legal moves of job.state: {sorted(illegal)}"
