@@ -18,5 +18,5 @@ def subject(postgresql_url: str) -> Subject:
         open=open_store,
         empty=empty,
         busy=True,
-        round_trips={"enqueue": 1, "claim": 1, "settle": 1, "renew": 1},
+        round_trips={"enqueue": 1, "enqueue 50": 3, "claim": 1, "settle": 1, "renew": 1},
     )

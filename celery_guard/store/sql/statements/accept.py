@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
+    BigInteger,
     ColumnElement,
     Integer,
     LargeBinary,
     Text,
     case,
+    cast,
+    column,
     delete,
     exists,
     false,
@@ -39,8 +43,10 @@ from . import fixed, given, number
 
 __all__ = [
     "CHANNEL",
+    "KEYS_TRIED",
     "accept",
     "accept_job",
+    "accept_many",
     "accept_payload",
     "call",
     "carry_on",
@@ -60,18 +66,26 @@ _WRITTEN_AS_GIVEN = (
     "id", "task", "queue", "tenant", "kind", "key_hash", "held_key", "fingerprint", "holder", "reason",
     "parent_id", "root_id", "group_id", "correlation_id",
 )  # fmt: skip
+_TIMES = ("delay", "deadline", "deadline_in")
+
+#: PostgreSQL: for so many keys a transaction finds out at once whether another one is taking them.
+KEYS_TRIED = 50
 
 
-def _new_job() -> dict[str, ColumnElement[Any]]:
-    row: dict[str, ColumnElement[Any]] = {name: given(name) for name in _WRITTEN_AS_GIVEN}
-    row["priority"] = given("priority", Integer)
+def _new_job(source: Mapping[str, ColumnElement[Any]] | None = None) -> dict[str, ColumnElement[Any]]:
+    """What stands in a new row: as given with the statement, or in a row of ``source``."""
+    if source is None:
+        source = {name: given(name) for name in _WRITTEN_AS_GIVEN} | {name: number(name) for name in _TIMES}
+        source["priority"] = given("priority", Integer)
+    row: dict[str, ColumnElement[Any]] = {name: source[name] for name in _WRITTEN_AS_GIVEN}
+    row["priority"] = source["priority"]
     row["state"] = fixed(State.PENDING)
     row["created"] = now()
-    row["due"] = now() + number("delay")
+    row["due"] = now() + source["delay"]
     row["deadline"] = case(
-        (number("deadline_in").is_(None), number("deadline")),
-        (number("deadline") < now() + number("deadline_in"), number("deadline")),
-        else_=now() + number("deadline_in"),
+        (source["deadline_in"].is_(None), source["deadline"]),
+        (source["deadline"] < now() + source["deadline_in"], source["deadline"]),
+        else_=now() + source["deadline_in"],
     )
     return row
 
@@ -98,11 +112,12 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
     row = _new_job()
     new = select(*row.values())
     if not keyed:
-        accepted, letter = _both(row, new)
+        accepted, letter = _both(row, new, _one_message())
         return select(accepted.c.id, null(), null(), null(), true(), called).add_cte(letter)
-    holder = select(job.c.id, job.c.fingerprint, job.c.state).where(job.c.held_key == given("held_key")).cte("holder")
-    turn = select(case((exists(select(holder.c.id)), false()), else_=_try_lock()).label("free")).cte("turn")
-    accepted, letter = _both(row, new.select_from(turn).where(turn.c.free))
+    key = given("held_key")
+    holder = select(job.c.id, job.c.fingerprint, job.c.state).where(job.c.held_key == key).cte("holder")
+    turn = select(case((exists(select(holder.c.id)), false()), else_=_free(key)).label("free")).cte("turn")
+    accepted, letter = _both(row, new.select_from(turn).where(turn.c.free), _one_message())
     call = select(called).select_from(accepted).scalar_subquery()
     return (
         select(accepted.c.id, holder.c.id, holder.c.fingerprint, holder.c.state, turn.c.free, call)
@@ -111,22 +126,71 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
     )
 
 
-def _both(row: Mapping[str, Any], new: Select[Any]) -> tuple[CTE, CTE]:
-    """A job, where its id and its key are free, and its message, where there is the job."""
+def accept_many(notify: bool) -> Select[Any]:
+    """PostgreSQL: as :func:`accept`, for many jobs; answers with the ids of those that were accepted.
+
+    They are given as one JSON array, in the order of their keys, so that the text is the same for any number of them.
+    """
+    jobs = _jobs_given()
+    held = exists(select(job.c.id).where(job.c.held_key == jobs.c.held_key))
+    free = case((jobs.c.held_key.is_(None), true()), (held, false()), else_=_free(jobs.c.held_key))
+    turn = select(jobs.c.place, free.label("free")).order_by(jobs.c.place).cte("turn")
+    row = _new_job(dict(jobs.c))
+    new = select(*row.values()).select_from(jobs.join(turn, turn.c.place == jobs.c.place)).where(turn.c.free)
+    body = func.decode(jobs.c.body, literal_column("'base64'"), type_=LargeBinary)
+    letters = select(jobs.c.id, body.label("body"), jobs.c.headers, jobs.c.delivery)
+    accepted, letter = _both(row, new.order_by(jobs.c.place), letters.cte("letters"))
+    called = select(func.pg_notify(CHANNEL, "")).select_from(accepted).limit(1).cte("called") if notify else None
+    answer = select(accepted.c.id).add_cte(letter)
+    return answer if called is None else answer.add_columns(select(called.c[0]).scalar_subquery())
+
+
+def _jobs_given() -> CTE:
+    names: list[Any] = [column(name, Text) for name in (*_WRITTEN_AS_GIVEN, "body", "headers", "delivery")]
+    numbers = [column(name, BigInteger) for name in ("place", "priority", *_TIMES)]
+    table = func.json_to_recordset(cast(given("jobs"), JSON)).table_valued(*names, *numbers, name="given")
+    return select(table.render_derived(with_types=True)).cte("jobs")
+
+
+def _one_message() -> CTE:
+    # A driver may send bytes untyped, and a CTE would take them for text.
+    message = {**_message(), "body": cast(given("body", LargeBinary), LargeBinary)}
+    return select(given("id").label("id"), *(value.label(name) for name, value in message.items())).cte("letters")
+
+
+def _both(row: Mapping[str, Any], new: Select[Any], letters: CTE) -> tuple[CTE, CTE]:
+    """Jobs, where their ids and their keys are free, and the messages of those that are."""
     accepted = upsert(job).from_select(list(row), new).on_conflict_do_nothing().returning(job.c.id).cte("accepted")
-    message = _message()
+    names = tuple(_message())
     letter = upsert(payload).from_select(
-        ["job", "generation", *message], select(accepted.c.id, literal_column("0"), *message.values())
+        ["job", "generation", *names],
+        select(accepted.c.id, literal_column("0"), *(letters.c[name] for name in names)).join_from(
+            accepted, letters, letters.c.id == accepted.c.id
+        ),
     )
     # A message without a job is what is left of a job that somebody deleted by hand.
     letter = letter.on_conflict_do_update(
-        index_elements=["job", "generation"], set_={name: letter.excluded[name] for name in message}
+        index_elements=["job", "generation"], set_={name: letter.excluded[name] for name in names}
     )
     return accepted, letter.cte("letter")
 
 
-def _try_lock() -> ColumnElement[bool]:
-    return func.pg_try_advisory_xact_lock(func.hashtextextended(given("held_key"), literal_column("0")))
+def _free(key: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether nobody else is taking the key, as far as this transaction asks.
+
+    It asks for its first :data:`KEYS_TRIED` keys, and counts them in a setting that ends with it: a server has room for some
+    64 locks a connection, and a transaction that takes more would fail for want of memory. For the others the unique index waits.
+    """
+    setting: ColumnElement[str] = literal_column("'celery_guard.keys'")
+    so_far = func.coalesce(
+        func.nullif(func.current_setting(setting, true()), literal_column("''")), literal_column("'0'")
+    )
+    counted = func.set_config(setting, cast(cast(so_far, Integer) + literal_column("1", Integer), Text), true())
+    return case((cast(counted, Integer) > literal_column(str(KEYS_TRIED)), true()), else_=_try_lock(key))
+
+
+def _try_lock(key: ColumnElement[Any]) -> ColumnElement[bool]:
+    return func.pg_try_advisory_xact_lock(func.hashtextextended(key, literal_column("0")))
 
 
 def call() -> Select[Any]:
@@ -136,7 +200,7 @@ def call() -> Select[Any]:
 
 def try_key() -> Select[Any]:
     """PostgreSQL: take this transaction's lock on a key, or say that another one has it."""
-    return select(_try_lock())
+    return select(_try_lock(given("held_key")))
 
 
 def accept_payload() -> Insert:

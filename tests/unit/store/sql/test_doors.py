@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celery_guard.errors import WrongDatabaseError
+from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Conflict, Duplicate
 from celery_guard.store.sql import SqlStore
+from celery_guard.store.sql.statements.accept import KEYS_TRIED
 from celery_guard.testing.conformance.builders import keyed, new_job, succeeded
-from celery_guard.testing.conformance.moves import start, taken_ids
+from celery_guard.testing.conformance.moves import eventually, start, taken_ids
 
 
 @pytest.fixture
@@ -107,6 +111,39 @@ def test_what_the_database_says_about_the_callers_transaction_reaches_the_caller
             connection.exec_driver_sql("SELECT nothing")
         with pytest.raises(InternalError, match="aborted"):
             store.door(connection).enqueue([new_job()])
+
+
+@pytest.mark.parametrize("batch", [1, 60], ids=["one by one", "in batches"])
+def test_a_transaction_takes_any_number_of_keys_with_a_few_locks(store: SqlStore, engine: Engine, batch: int) -> None:
+    if store._traits.name != "postgresql":
+        pytest.skip("only PostgreSQL asks by a lock who is taking a key")
+    jobs = [keyed(f"order {number}") for number in range(3 * batch + KEYS_TRIED)]
+    with engine.begin() as connection:
+        for first in range(0, len(jobs), batch):
+            assert {type(answer) for answer in store.door(connection).enqueue(jobs[first : first + batch])} == {
+                Accepted
+            }
+        locks = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        assert connection.execute(locks).scalar() == KEYS_TRIED
+    with engine.begin() as connection:
+        store.door(connection).enqueue([keyed("counted anew")])
+        assert connection.execute(locks).scalar() == 1
+
+
+def test_a_key_beyond_those_that_are_tried_is_waited_for(store: SqlStore, engine: Engine) -> None:
+    if store._traits.name != "postgresql":
+        pytest.skip("only PostgreSQL asks by a lock who is taking a key")
+    jobs = [keyed(f"order {number:03}") for number in range(KEYS_TRIED + 1)]
+    last = max(jobs, key=lambda job: job.key or "")
+    twin = replace(last, id=f"{last.id}-twin")
+    with engine.begin() as connection, ThreadPoolExecutor(1) as others:
+        assert {type(answer) for answer in store.door(connection).enqueue(jobs)} == {Accepted}
+        waiting = others.submit(store.enqueue, [twin])
+        blocked = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+        with engine.connect() as watching:
+            eventually(lambda: watching.execute(blocked).scalar() and True)
+        connection.commit()
+        assert waiting.result(30) == [Duplicate(twin.id, last.id, State.PENDING)]
 
 
 class _Formatted:
