@@ -178,6 +178,17 @@ class Fleet:
         self.workers.append(relay)
         return relay
 
+    def beat(self, *more: str, **env: str) -> Process:
+        """A beat in a process of its own, on its way up; its state is in a file of its own."""
+        number = len(self.workers)
+        command = [
+            sys.executable, "-m", "celery", "-A", self.module, "beat", "-l", "INFO", "--pidfile=",
+            "-s", str(self.folder / f"schedule{number}"), *more,
+        ]  # fmt: skip
+        beat = Process(command, {**self.environment, **env}, self.folder / f"beat{number}.log")
+        self.workers.append(beat)
+        return beat
+
     def raise_flag(self, name: str) -> None:
         (self.flags / name).touch()
 

@@ -36,6 +36,7 @@ from celery_guard.store.protocol import Door
 from .attempt import Collected, collector, current_attempt
 from .capture import Captured, capture
 from .declared import body_of
+from .slots import answer_for, slot_for, with_slot
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -95,6 +96,9 @@ class Sender:
         if connection is not None:
             self._refuse_other_broker(name, connection)
         by_celery = gather is not None and gather.by_celery
+        slot = slot_for(name) if contract is not None and task_id is None else None
+        if slot is not None:
+            task_id, options = slot.id, with_slot(slot, options)
         draft, captured = self._draft(name, args, kwargs, countdown, eta, task_id, task, by_celery, options)
         attempt = current_attempt.get()
         if attempt is not None and gather is None and draft.id == attempt.job.id:
@@ -103,7 +107,8 @@ class Sender:
         job = self._row(draft, contract, task)
         if gather is not None:
             return _gathered(gather, job, captured)
-        return self._enqueued(job, captured, enqueue(door or self._runtime.store, [job])[0])
+        answer = enqueue(door or self._runtime.store, [job])[0]
+        return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""

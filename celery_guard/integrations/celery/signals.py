@@ -1,8 +1,7 @@
 """Signals: the one that the guard sends, and the few that it listens to.
 
-It listens for two things: that Celery was told, and that a process ends. Both are best effort.
-
-Nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
+It listens for three things: that Celery was told, that a process ends, and that a beat starts. The first two are best effort, and
+nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 from celery import current_app, signals
 from celery.utils.dispatch import Signal
 
+from . import beat
 from .runtime import ATTRIBUTE, runtime_of
 
 __all__ = ["connect", "job_dead"]
@@ -25,6 +25,7 @@ def connect() -> None:
     signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
     signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
     signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")
+    signals.beat_init.connect(beat.attach, dispatch_uid="celery-guard-beat")
     signals.worker_shutdown.connect(_closed, dispatch_uid="celery-guard-worker-closed")
 
 

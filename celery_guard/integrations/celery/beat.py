@@ -1,0 +1,92 @@
+"""Beat: what a schedule sends is known by its slot, so that two beats are one.
+
+Whatever the scheduler is (Celery's own, redbeat's, django-celery-beat's), it reserves an entry and sends through its ``apply_async``.
+There the slot is told to the door, which gives the job the slot's id. A second send of the slot, by a beat that was paused or believes
+that it leads, finds the id taken: nothing is enqueued, and the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+from celery.schedules import crontab, schedule
+
+from celery_guard.job.slot import Cron, Every, Slot
+
+from .runtime import ATTRIBUTE
+from .slots import scheduled
+
+__all__ = ["attach", "slot_of"]
+
+logger = logging.getLogger("celery_guard.beat")
+
+
+def attach(sender: Any, **_: Any) -> None:
+    """When a beat starts: have its scheduler say which slot it sends."""
+    scheduler = sender.scheduler
+    runtime = scheduler.app.__dict__.get(ATTRIBUTE)
+    if runtime is not None and runtime.meant and "apply_async" not in vars(scheduler):
+        ticks = _Ticks(scheduler)
+        scheduler.reserve, scheduler.apply_async = ticks.reserve, ticks.apply_async
+
+
+class _Ticks:
+    """The two methods of a scheduler through which every tick passes."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._reserve = scheduler.reserve
+        self._apply_async = scheduler.apply_async
+        #: When an entry was found due, by name.
+        self._due: dict[str, datetime] = {}
+
+    def reserve(self, entry: Any) -> Any:
+        reserved = self._reserve(entry)
+        # from here the scheduler counts to the next run: two runs of an interval are at least that far apart
+        self._due[entry.name] = reserved.last_run_at
+        return reserved
+
+    def apply_async(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            with scheduled(entry.task, partial(self._slot, entry)):
+                return self._apply_async(entry, *args, **kwargs)
+        finally:
+            self._due.pop(entry.name, None)
+
+    def _slot(self, entry: Any) -> Slot | None:
+        return slot_of(entry, self._due.get(entry.name))
+
+
+def slot_of(entry: Any, found_due: datetime | None = None) -> Slot | None:
+    """The slot that was due then, or is now; None for a schedule that does not say its slots, such as ``solar``."""
+    instant = _latest(entry.schedule, found_due)
+    if instant is None:
+        logger.warning(
+            "schedule %s is a %s, whose slots the guard does not know: two beats would enqueue it twice",
+            entry.name, type(entry.schedule).__name__,
+        )  # fmt: skip
+        return None
+    return Slot(str(entry.name), str(entry.task), instant)
+
+
+def _latest(due: Any, found_due: datetime | None) -> datetime | None:
+    once = getattr(due, "clocked_time", None)
+    if isinstance(once, datetime):
+        aware: datetime = due.maybe_make_aware(once)
+        return aware.astimezone(timezone.utc)
+    for kind in (crontab, schedule):
+        # one that computes in its own way has slots of its own
+        if isinstance(due, kind) and type(due).remaining_estimate is kind.remaining_estimate:
+            now = due.maybe_make_aware(found_due or due.now())
+            return _cron(due).latest(now) if kind is crontab else _every(due).latest(now)
+    return None
+
+
+def _cron(due: Any) -> Cron:
+    return Cron(due.minute, due.hour, due.day_of_month, due.month_of_year, due.day_of_week, due.tz)
+
+
+def _every(due: Any) -> Every:
+    return Every(max(due.run_every, timedelta(microseconds=1)), due.tz if due.relative else None)
