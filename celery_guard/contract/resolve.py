@@ -178,6 +178,9 @@ def _timing(timing: Timing | None, options: ReadOptions) -> Timing:
     soft = _read_time("soft_time_limit", options.soft_time_limit, "soft", holds.soft)
     deadline = _read_time("expires", options.expires, "deadline", holds.deadline)
     if soft is not None and attempt is not None and soft >= attempt:
+        if holds.attempt is None and holds.soft is None:
+            # Celery's own affair: it refuses each call if soft is the longer one, and an app that it loads is to load
+            return replace(holds, attempt=attempt, deadline=deadline)
         refuse("soft_time_limit", soft, f"less than time_limit ({attempt})", "a body needs time to clean up")
     return replace(holds, attempt=attempt, soft=soft, deadline=deadline)
 

@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.contract.backoff import Backoff
-from celery_guard.errors import JobFailed, StoreError
+from celery_guard.errors import DeadlinePassed, JobFailed, StoreError
 from celery_guard.job.decide import final
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing
@@ -216,7 +216,7 @@ class Relay:
             return True
         if not row.expired:
             return False
-        self._end(token, row, Reason.EXPIRED, TimeoutError("the deadline was over before the job was published"))
+        self._end(token, row, Reason.EXPIRED, DeadlinePassed("The deadline was over before the job was published."))
         return True
 
     def _undeliverable(self, row: Outgoing) -> bool:

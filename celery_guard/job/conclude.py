@@ -9,12 +9,11 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from celery_guard.contract.contract import Effective
 from celery_guard.contract.failure_class import FailureClass
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost
 from celery_guard.settings import Settings
 
-from .decide import Next, after_failure, after_limit, after_retry_asked, final
+from .decide import Next, after_failure, after_given_back, after_limit, after_retry_asked, final, may_ask_again
 from .delivery import Again, Dead, Delivery, Done, Ending, Withdrawn
 from .failure import describe
 from .outcome import (
@@ -58,13 +57,13 @@ def conclude(
             return write.next(final(contract, reason, error), error)
         case Failed(error=error):
             return write.next(after_failure(granted, error, contract, elapsed, draw), error)
-        case RetryAsked(error=error, bounded=False) if not _may_ask_again(granted, contract):
+        case RetryAsked(error=error, bounded=False) if not may_ask_again(granted.retries, contract):
             return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
         case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
             next = after_retry_asked(granted, error, delay, contract, elapsed, draw)
             return write.next(next, error, payload, queue=queue)
-        case Rejected(error=error, requeue=True) if _may_ask_again(granted, contract):
-            return write.next(after_retry_asked(granted, error, None, contract, elapsed, draw), error)
+        case Rejected(error=error, requeue=True):
+            return write.next(after_given_back(granted, error, contract, elapsed, draw), error)
         case Rejected(error=error):
             return write.next(final(contract, Reason.REJECTED, error), error)
         case Replaced(by=by, follow=follow):
@@ -102,11 +101,6 @@ def superseded(delivery: Delivery, granted: Granted, outcome: Outcome) -> Stored
 _ASKED_TOO_OFTEN = JobFailed("The body asked for another run more often than it may.", reason=Reason.EXHAUSTED.value)
 
 
-def _may_ask_again(granted: Granted, contract: Effective) -> bool:
-    """A body that gives its message back asks for another run, as often as it may call ``self.retry``."""
-    return contract.explicit_retries is None or granted.retries < contract.explicit_retries
-
-
 class _Writer:
     """Turns where the job goes into what settle writes, and what Celery is to hear."""
 
@@ -136,8 +130,9 @@ class _Writer:
         failure = None if error is None else self._describe(error, next)
         if next.again:
             written = self._settlement(
-                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, queue=queue, retried=True
-            )
+                next.state, next.reason, delay=next.delay, failure=failure, payload=payload, queue=queue,
+                retried=next.retried,
+            )  # fmt: skip
             return written, Again(next, error)
         if error is None:
             error = JobFailed(f"Job {self._granted.id} ended as {next.reason}.", reason=str(next.reason))

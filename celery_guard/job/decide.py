@@ -19,7 +19,7 @@ A retry that could only start after the deadline is not scheduled.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from celery_guard.contract.backoff import Backoff
@@ -30,7 +30,17 @@ from .row import Attempt
 from .state import Reason, State
 from .verdict import Granted
 
-__all__ = ["Next", "after_crash", "after_failure", "after_limit", "after_retry_asked", "attempts_made", "final"]
+__all__ = [
+    "Next",
+    "after_crash",
+    "after_failure",
+    "after_given_back",
+    "after_limit",
+    "after_retry_asked",
+    "attempts_made",
+    "final",
+    "may_ask_again",
+]
 
 _NO_DELAY = timedelta(0)
 
@@ -43,6 +53,8 @@ class Next:
     reason: Reason | None
     delay: timedelta = _NO_DELAY
     failure_class: FailureClass | None = None
+    #: For another run: whether it is one retry further, as Celery's ``request.retries`` counts.
+    retried: bool = True
 
     @property
     def again(self) -> bool:
@@ -85,6 +97,24 @@ def after_retry_asked(
     if delay is None:
         delay = contract.retry.delay(granted.retries, found.floor, draw)
     return _again(granted, contract, elapsed, delay, found)
+
+
+def after_given_back(
+    granted: Granted, error: BaseException, contract: Effective, elapsed: timedelta, draw: random.Random
+) -> Next:
+    """The body gave its message back (``Reject(requeue=True)``): at once, as in Celery, where no policy was declared.
+
+    To Celery that is a redelivery and no retry, so attempts are counted.
+    """
+    if not may_ask_again(attempts_made(granted) - 1, contract):
+        return final(contract, Reason.REJECTED, error)
+    delay = None if contract.retry_declared else _NO_DELAY
+    return replace(after_retry_asked(granted, error, delay, contract, elapsed, draw), retried=False)
+
+
+def may_ask_again(asked: int, contract: Effective) -> bool:
+    """A body may raise ``Retry``, or give its message back, as often as it may call ``self.retry``."""
+    return contract.explicit_retries is None or asked < contract.explicit_retries
 
 
 def final(contract: Effective, reason: Reason, error: BaseException) -> Next:

@@ -43,6 +43,7 @@ from celery_guard.job.state import Reason
 from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import decode
 from .limits import soft_limit_allowed
+from .request import REVOKED
 from .result import decode_result, encode_result
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class CeleryBody:
         self._request = task.request
         found = open_header((self._request.headers or {}).get(HEADER))
         self.envelope = found if isinstance(found, Envelope) else None
+        #: A broadcast that reached this worker has revoked the job.
+        self.revoked = bool(self._request.get(REVOKED))
         #: What the body returned, for Celery to be told.
         self.value: Any = None
         #: The body raised ``Ignore``, and nothing waits for it.
@@ -87,6 +90,9 @@ class CeleryBody:
         attempt = CeleryAttempt(self._request, job)
         # a late copy of the first message says 0
         self._request.retries = job.retries
+        if job.attempt - 1 > job.retries:
+            # it ran before, and neither came to its end nor asked for another run: Celery's word for that
+            self._request.delivery_info = {**(self._request.delivery_info or {}), "redelivered": True}
         if self.envelope is not None:
             self._runtime.skew.compare(
                 str(self._request.origin), self.envelope.created, ownership_of(job).granted.created

@@ -6,8 +6,9 @@ bytes, headers, routing, serializer and the ``before_``/``after_task_publish`` s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +68,41 @@ def capture(app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, A
     producer = _Capturing()
     wanted = options.get("ignore_result")
     options["ignore_result"] = True
-    result = type(app).send_task(app, name, args, kwargs, producer=producer, **options)
+    with _protocol_2(app):
+        result = type(app).send_task(app, name, args, kwargs, producer=producer, **options)
     result.ignored = wanted
     body, headers, delivery, queue = producer.taken
     headers["ignore_result"] = wanted
     return Captured(body, headers, delivery, queue, result)
+
+
+#: Whether what is being built here is built for the guard.
+_capturing: ContextVar[bool] = ContextVar("celery_guard_capturing", default=False)
+
+
+@contextmanager
+def _protocol_2(app: Celery) -> Iterator[None]:
+    """Have messages built by protocol 2 inside the block, whatever ``task_protocol`` says: protocol 1 has no headers.
+
+    Every worker that can run a guarded task understands it.
+    """
+    if app.conf.task_protocol == 2:
+        yield
+        return
+    amqp = app.amqp
+    plain = amqp.create_task_message
+    if not hasattr(plain, "guard_chooses"):
+
+        def create_task_message(*args: Any, **kwargs: Any) -> Any:
+            return (amqp.as_task_v2 if _capturing.get() else plain)(*args, **kwargs)
+
+        create_task_message.guard_chooses = True  # type: ignore[attr-defined]
+        amqp.create_task_message = create_task_message
+    token = _capturing.set(True)
+    try:
+        yield
+    finally:
+        _capturing.reset(token)
 
 
 class _Connection:

@@ -56,7 +56,8 @@ def apply(contract: Effective, task: Any) -> None:
     task.max_retries = contract.explicit_retries
     timing = contract.timing
     task.time_limit = None if timing.attempt is None else timing.attempt.total_seconds()
-    task.soft_time_limit = None if timing.soft is None else timing.soft.total_seconds()
+    if timing.soft is not None:
+        task.soft_time_limit = timing.soft.total_seconds()
 
 
 def body_of(task: Any) -> Callable[..., Any]:

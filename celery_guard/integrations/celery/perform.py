@@ -13,7 +13,7 @@ from celery.backends.base import DisabledBackend
 from celery.exceptions import Reject
 
 from celery_guard.errors import StoreError
-from celery_guard.job.delivery import Delivery, Unheard
+from celery_guard.job.delivery import Delivery, Ending, Unheard
 
 from .adopt import adopt
 from .body import CeleryBody
@@ -54,12 +54,18 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
     body = CeleryBody(runtime, task, contract, inner, args, kwargs)
     with soft_limit_deferred():
         try:
-            ending = runtime.runner.run(delivery, body)
+            ending = _run(runtime, delivery, body)
             if isinstance(ending, Unheard):
                 adopt(runtime, task, body.envelope)
-                ending = runtime.runner.run(delivery, body)
+                ending = _run(runtime, delivery, body)
         except StoreError as error:
             # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
             logger.error("job %s: the store could not be reached, the job stays unfinished: %s", request.id, error)
             raise Reject(error, requeue=True) from error
     return speak(runtime, task, body, ending)
+
+
+def _run(runtime: Runtime, delivery: Delivery, body: CeleryBody) -> Ending:
+    if body.revoked:
+        runtime.store.cancel(delivery.id)
+    return runtime.runner.run(delivery, body)

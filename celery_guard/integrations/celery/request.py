@@ -15,7 +15,10 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.worker.request import Request
 from celery.worker.state import task_ready
 
-__all__ = ["GuardedRequest"]
+__all__ = ["REVOKED", "GuardedRequest"]
+
+#: What a delivery carries from the main process to the body's when a broadcast has revoked its job.
+REVOKED = "guard_revoked"
 
 logger = logging.getLogger("celery_guard.worker")
 
@@ -24,7 +27,13 @@ class GuardedRequest(Request):  # type: ignore[misc]
     """A delivery of a guarded job, as the worker's main process sees it."""
 
     def revoked(self) -> bool:
-        """Never: a cancel is a fact of the row, and so is a deadline. The claim honours both."""
+        """Never: a cancel is a fact of the row, and so is a deadline. The claim honours both.
+
+        What only this worker has heard (a broadcast by stamps, or from an app without the guard) travels on with the
+        delivery, and becomes such a fact before the claim.
+        """
+        if super().revoked():
+            self._request_dict[REVOKED] = True
         return False
 
     def maybe_expire(self) -> bool:
@@ -64,9 +73,7 @@ class GuardedRequest(Request):  # type: ignore[misc]
         return None
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        task_ready(self)
-        self.acknowledge()
-        self._already_revoked = True
+        """Nothing: whoever cancels the row says so."""
 
     def _announce_cancelled(self, emit_retry: bool = True) -> None:
         task_ready(self)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry
+from celery import states
+from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
 
-from celery_guard.errors import JobFailed, LeaseLost
+from celery_guard.errors import DeadlinePassed, JobFailed, LeaseLost
 from celery_guard.job.delivery import Again, Dead, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Settled
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["speak"]
 
 logger = logging.getLogger("celery_guard.run")
+
+
+#: The failure of a job that ended because its deadline was over, as it is stored.
+_EXPIRED = f"{DeadlinePassed.__module__}.{DeadlinePassed.__qualname__}"
 
 
 def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
@@ -44,12 +49,15 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
             if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
                 raise Ignore("replaced")
             raise Retry(exc=_exception(error), when=next.delay.total_seconds())
+        case Dead(fence=fence, next=next, error=DeadlinePassed() as error) if next.reason is Reason.EXPIRED:
+            _say_dead(task, error)
+            _revoked(runtime, task, fence, "expired")
         case Dead(fence=fence, error=error):
             request.guard_tells = fence
             _say_dead(task, error)
             raise _tellable(error)
         case Withdrawn(fence=fence):
-            _revoked(runtime, task, fence)
+            _revoked(runtime, task, fence, "cancelled")
         case HandBack(settled=settled):
             request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
             return _hand_back(runtime, task, settled)
@@ -66,7 +74,7 @@ def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
     request = task.request
     request.guard_hands_back = True
     if settled.state is State.CANCELLED:
-        _revoked(runtime, task, settled.fence)
+        _revoked(runtime, task, settled.fence, "cancelled")
     request.guard_tells = settled.fence
     if settled.state is State.SUCCEEDED:
         return decode_result(settled.result)
@@ -76,6 +84,8 @@ def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
     else:
         error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
     _say_dead(task, error)
+    if settled.reason is Reason.EXPIRED and failure is not None and failure.type_name == _EXPIRED:
+        _revoked(runtime, task, settled.fence, "expired")
     raise error
 
 
@@ -88,23 +98,30 @@ def _say_dead(task: Any, error: BaseException) -> None:
     job_dead.send(sender=task, job_id=task.request.id, error=error)
 
 
-def _revoked(runtime: Runtime, task: Any, fence: int) -> NoReturn:
+def _revoked(runtime: Runtime, task: Any, fence: int, why: str) -> NoReturn:
     request = task.request
     request.guard_tells = fence
-    task.backend.mark_as_revoked(request.id, "cancelled", request=request, store_result=not request.ignore_result)
+    stored = not request.ignore_result
+    if why == "expired":
+        # it is dead as well: its errbacks are called, and those who wait for the rest of its chain hear of it
+        task.backend.mark_as_failure(
+            request.id, TaskRevokedError(why), request=request, store_result=stored, state=states.REVOKED
+        )
+    else:
+        task.backend.mark_as_revoked(request.id, why, request=request, store_result=stored)
     if request.guard_tells is not None:
         runtime.keeper.told(request.id, fence)
-    raise Ignore("cancelled")
+    raise Ignore(why)
 
 
 def _tellable(error: BaseException) -> BaseException:
     """What ends the body must not end the worker too: the failure is told, the process goes on."""
     if isinstance(error, Exception) and not isinstance(error, (Ignore, Retry)):
-        return (
-            error
-            if not isinstance(error, Reject)
-            else JobFailed(f"rejected: {error.reason}", "celery.exceptions.Reject")
-        )
+        if not isinstance(error, Reject):
+            return error
+        failed = JobFailed(f"rejected: {error.reason}", "celery.exceptions.Reject")
+        failed.__cause__ = error
+        return failed
     kind = type(error)
     return JobFailed(f"{kind.__qualname__}: {error}", f"{kind.__module__}.{kind.__qualname__}")
 

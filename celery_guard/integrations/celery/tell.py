@@ -13,6 +13,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from celery.exceptions import Reject
+
+from celery_guard.errors import JobFailed
 from celery_guard.flow.lease import LeaseKeeper
 
 __all__ = ["Telling"]
@@ -42,6 +45,9 @@ class Telling:
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any
     ) -> None:
         """Store the failure, return the chord's part and call the errbacks, or leave the job untold."""
+        if isinstance(exc, JobFailed) and isinstance(exc.__cause__, Reject):
+            # the tracer has words of its own for the body's Reject; who asks for the result is given it, as by Celery
+            exc = exc.__cause__
         try:
             self._backend.mark_as_failure(task_id, exc, traceback, request=request, **kwargs)
             _unless_turned_away(self._backend, task_id, request)

@@ -186,8 +186,6 @@ def test_contract_and_options_fill_each_other_in() -> None:
 @pytest.mark.parametrize(
     ("contract", "options"),
     [
-        (None, {"time_limit": 30, "soft_time_limit": 30}),
-        (None, {"time_limit": 30, "soft_time_limit": 31}),
         (Contract(timing=Timing(attempt=30)), {"soft_time_limit": 40}),
         (None, {"time_limit": 0}),
         (None, {"time_limit": True}),
@@ -302,9 +300,14 @@ def test_a_conflict_says_what_each_side_means() -> None:
         effective(Contract(retry=Retry(max_attempts=6)), dont_autoretry_for=(OSError,))
 
 
-def test_limits_that_contradict_each_other_are_named_as_the_options_they_are() -> None:
+def test_limits_that_contradict_the_contracts_are_named_as_the_options_they_are() -> None:
     with pytest.raises(ContractError, match="soft_time_limit: found 0:00:30, expected less than time_limit"):
-        effective(time_limit=30, soft_time_limit=30)
+        effective(Contract(timing=Timing(attempt=30)), soft_time_limit=30)
+
+
+@pytest.mark.parametrize("soft", [30, 31])
+def test_celerys_own_limits_that_contradict_each_other_are_left_to_celery(soft: int) -> None:
+    assert effective(time_limit=30, soft_time_limit=soft).timing == Timing(attempt=30)
 
 
 @pytest.mark.parametrize(

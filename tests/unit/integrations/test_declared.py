@@ -62,11 +62,17 @@ def test_limits_and_expiry_are_read_and_the_contracts_are_told_to_the_pool(app: 
     assert (task.time_limit, task.soft_time_limit) == (9, 4)
 
 
+def test_limits_that_celery_refuses_at_each_call_are_refused_there_and_not_at_import(app: Celery) -> None:
+    effective(app, soft_time_limit=20, time_limit=10)
+    with pytest.raises(ValueError, match="soft_time_limit must be less"):
+        app.tasks["one"].delay()
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"max_retries": 2, "contract": Contract(retry=Retry(max_attempts=9))},
-        {"soft_time_limit": 20, "time_limit": 10},
+        {"soft_time_limit": 20, "contract": Contract(timing=Timing(attempt=10))},
         {"contract": Contract(key="nobody")},
     ],
     ids=["two policies", "soft over hard", "key names no argument"],

@@ -54,6 +54,19 @@ def plain(app: Celery) -> Any:
     return plain
 
 
+def test_a_guarded_message_is_of_protocol_2_and_others_are_as_the_app_says(make_app: Callable[..., Celery]) -> None:
+    app = make_app(task_protocol=1)
+
+    @app.task(base=GuardedTask, name="add", shared=False)
+    def add(x: int) -> None: ...
+
+    sent = add.delay(1)
+    payload = app.guard.store.payload(sent.id, 0)
+    assert json.loads(payload.headers)["id"] == sent.id
+    plain = app.amqp.create_task_message("id", "other", (), {})
+    assert (plain.headers, plain.body["id"]) == ({}, "id")
+
+
 def ids(app: Celery) -> set[str]:
     return {job.id for job in app.guard.store.jobs(limit=1000)}
 

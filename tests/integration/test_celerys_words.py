@@ -1,0 +1,68 @@
+"""What becomes of a job, in the words that Celery has for it: found by running Celery's own test suite with every task guarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from celery.exceptions import Reject, TaskRevokedError
+
+from .fleet import Fleet, eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
+    return make_fleet("redis-postgresql", module="tests.integration.app_words")
+
+
+def test_a_message_that_was_given_back_comes_again_at_once_as_redelivered_and_is_no_retry(fleet: Fleet) -> None:
+    result = fleet.app.gives_back_once.delay()
+    fleet.worker()
+    assert result.get(timeout=30) == [0, 2]
+    assert fleet.counted() == {"gives back": 2}
+
+
+def test_who_asks_for_a_rejected_job_is_given_the_bodys_reject(fleet: Fleet) -> None:
+    result = fleet.app.refuses.delay()
+    fleet.worker()
+    with pytest.raises(Reject, match="not wanted"):
+        result.get(timeout=30)
+    assert result.state == "FAILURE"
+    assert fleet.settled(result.id).reason.value == "rejected"
+
+
+def test_an_expired_job_is_revoked_for_celery_and_dead_for_the_guard_and_its_errback_is_called(fleet: Fleet) -> None:
+    app = fleet.app
+    result = app.note.apply_async(("late",), expires=0.001, link_error=app.note.si("errback"))
+    rest = (app.note.si("late too").set(expires=0.001) | app.note.s()).delay()
+    fleet.worker()
+    for handle in (result, rest):
+        with pytest.raises(TaskRevokedError):
+            handle.get(timeout=30)
+        eventually(lambda handle=handle: handle.state == "REVOKED", what="the rest of a chain is told after its first")
+    job = fleet.settled(result.id)
+    assert (job.state.value, job.reason.value) == ("dead", "expired")
+    eventually(lambda: fleet.counted() == {"note errback": 1}, what="the errback, and nothing else")
+
+
+def test_a_broadcast_that_only_a_worker_has_heard_cancels_the_row_of_a_job_that_reaches_it(fleet: Fleet) -> None:
+    """By stamps, or by id from an app without the guard."""
+    app = fleet.app
+    fleet.worker()
+    control = app.app.control
+    assert control.revoke_by_stamped_headers({"batch": ["bad"]}, reply=True, timeout=30)
+    plain = type(control).__mro__[1].revoke
+    assert plain(control, "by-id", reply=True, timeout=30)
+    stamped = app.note.si("stamped")
+    stamped.stamp(batch="bad")
+    good = app.note.si("good")
+    good.stamp(batch="good")
+    revoked = [stamped.delay(), app.note.apply_async(("by id",), task_id="by-id")]
+    assert good.delay().get(timeout=30) == "good"
+    for result in revoked:
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=30)
+        assert fleet.settled(result.id).state.value == "cancelled"
+    assert fleet.counted() == {"note good": 1}
