@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreSchemaError,
         StoreUnavailableError,
+        TransactionError,
         WrongDatabaseError,
     )
     from .flow.context import RunningJob, current_job
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
     from .integrations.celery.task import GuardedTask
     from .job.row import Job
     from .job.state import State
-    from .job.verdict import Accepted, Busy, Conflict, Duplicate
+    from .job.verdict import Accepted, Buffered, Busy, Conflict, Duplicate
     from .settings import Settings
 
 __all__ = [
     "Accepted",
+    "Buffered",
     "Busy",
     "ConfigurationError",
     "Conflict",
@@ -74,6 +76,7 @@ __all__ = [
     "StoreSchemaError",
     "StoreUnavailableError",
     "Timing",
+    "TransactionError",
     "WrongDatabaseError",
     "current_job",
     "job_dead",
@@ -82,6 +85,7 @@ __all__ = [
 #: Where each name lives; what is not here is an error.
 _HOMES = {
     "Accepted": "job.verdict",
+    "Buffered": "job.verdict",
     "Busy": "job.verdict",
     "Conflict": "job.verdict",
     "Contract": "contract.contract",

@@ -12,7 +12,8 @@ The tree::
     |   |-- PayloadTooLargeError        GUARD-202  the message is over the limit
     |   |-- KeyConflict                 GUARD-203  this key is taken by another payload
     |   |-- KeyBusy                     GUARD-204  this key is being taken by an open transaction
-    |   `-- WrongDatabaseError          GUARD-205  the transaction is not on the store's database
+    |   |-- WrongDatabaseError          GUARD-205  the transaction is not on the store's database
+    |   `-- TransactionError            GUARD-206  the transaction cannot carry a job, or not now
     |-- StoreError                      GUARD-300  the store did not do what was asked
     |   |-- StoreUnavailableError       GUARD-301  the store cannot be reached, or is too busy
     |   `-- StoreSchemaError            GUARD-302  the tables are missing, too old or too new
@@ -49,6 +50,7 @@ __all__ = [
     "StoreError",
     "StoreSchemaError",
     "StoreUnavailableError",
+    "TransactionError",
     "WrongDatabaseError",
 ]
 
@@ -140,6 +142,12 @@ class WrongDatabaseError(EnqueueError):
     """The transaction given to ``using`` is not on the store's database, so it cannot carry the job."""
 
     code = "GUARD-205"
+
+
+class TransactionError(EnqueueError):
+    """The transaction given to ``using`` cannot carry a job, or not now: its message says why."""
+
+    code = "GUARD-206"
 
 
 class StoreError(GuardError):

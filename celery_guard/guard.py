@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from celery import Celery
@@ -11,9 +9,9 @@ from celery import Celery
 from celery_guard.errors import ConfigurationError
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
+from celery_guard.integrations.celery.passage import Passing
 from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import Runtime
-from celery_guard.integrations.celery.send import through
 from celery_guard.settings import Settings, check_names
 from celery_guard.store.protocol import Store
 
@@ -60,19 +58,20 @@ class Guard:
         """The queue of record."""
         return self._runtime.store
 
-    @contextmanager
-    def using(self, transaction: Any) -> Iterator[None]:
+    def using(self, transaction: Any) -> Passing:
         """Send everything inside the block in a transaction of yours: it goes out if, and only if, that commits.
 
         Works for any canvas; tasks without a guard that are sent inside travel along and go out with the rest.
         ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database; savepoints are honoured.
+        It may be an ``AsyncSession`` or an ``AsyncConnection``, with ``async with`` or ``with``: what is sent inside is then written
+        before that commits, and the commit fails if it cannot be (see docs/howto/async.md).
 
         Raises:
             TypeError: there is no door for such an object.
+            TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
-        with through(self.store.door(transaction)):
-            yield
+        return Passing(self.store.door(transaction))
 
     def relay(self) -> Relay:
         """A relay for this thread: ``relay().drain()`` publishes what is due, which is handy in tests."""

@@ -8,6 +8,7 @@ works with the broker down, and is gone with the transaction if that rolls back.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -19,16 +20,16 @@ from typing import Any
 from celery_guard.contract.codec import first_difference, wire_size
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import identify
-from celery_guard.errors import KeyBusy, KeyConflict, PayloadError, PayloadTooLargeError
+from celery_guard.errors import PayloadError, PayloadTooLargeError
 from celery_guard.job.envelope import HEADER, Envelope
 from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import Kind
-from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
-from celery_guard.store.protocol import Door, Store
+from celery_guard.job.verdict import Enqueued
+from celery_guard.store.protocol import AsyncDoor, Door, Store
 
 from .context import RunningJob, ownership_of
 
-__all__ = ["Draft", "carry", "enqueue", "explain_refusal", "prepare"]
+__all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +144,13 @@ def enqueue(to: Store | Door, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return to.enqueue(jobs)
 
 
-def explain_refusal(job: NewJob, answer: Enqueued) -> KeyConflict | KeyBusy | None:
-    """The error for a single job that was not accepted; None where it was, or is a duplicate."""
-    match answer:
-        case Accepted() | Duplicate():
-            return None
-        case Conflict(holder=holder, state=state):
-            what = "key" if job.key is not None else "id"
-            return KeyConflict(
-                f"{job.task}: this {what} was accepted before with other arguments, as job {holder} ({state.value}). "
-                "Nothing was enqueued. Use another key for another call, or name the arguments that must match in Contract.match.",
-                holder,
-            )
-        case Busy():
-            return KeyBusy(
-                f"{job.task}: another open transaction is enqueuing the same key. Nothing was enqueued. "
-                "Try again when that transaction has ended."
-            )
+async def aenqueue(store: Store, door: Door | None, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """As :func:`enqueue`, without holding up the event loop: the store's own write is made by another thread."""
+    if door is None:
+        return await asyncio.to_thread(store.enqueue, jobs)
+    if isinstance(door, AsyncDoor):
+        return await door.aenqueue(jobs)
+    return door.enqueue(jobs)
 
 
 def _refuse_changed(draft: Draft, came_back: tuple[Any, Any]) -> None:

@@ -1,12 +1,13 @@
 """What the store answers. Expected outcomes are values; match them exhaustively.
 
-Accepting a job answers ``Accepted | Duplicate | Conflict | Busy``; claiming one answers
+Accepting a job answers ``Accepted | Duplicate | Conflict | Busy`` (``Buffered`` where it is written later); claiming one answers
 ``Granted | Leased | NotDue | Settled | Missing``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Union
 
@@ -16,6 +17,7 @@ from .state import Reason, State
 
 __all__ = [
     "Accepted",
+    "Buffered",
     "Busy",
     "Claimed",
     "Conflict",
@@ -63,7 +65,24 @@ class Busy:
     id: str
 
 
-Enqueued = Union[Accepted, Duplicate, Conflict, Busy]
+@dataclass(slots=True)
+class Buffered:
+    """Not written yet. It is written with all others of its transaction before that, or its savepoint, commits."""
+
+    id: str
+    #: What the database answered when it was written; None until then.
+    answer: Accepted | None = None
+    #: Told of the answer.
+    heard: Callable[[Accepted], None] | None = field(default=None, compare=False, repr=False)
+
+    def written(self, answer: Accepted) -> None:
+        """Called by the door when the row is written."""
+        self.answer = answer
+        if self.heard is not None:
+            self.heard(answer)
+
+
+Enqueued = Union[Accepted, Duplicate, Conflict, Busy, Buffered]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ nothing there. No method holds a lock after it returns. The conformance suite in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -19,7 +19,17 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 
-__all__ = ["Cancelled", "Door", "Heartbeat", "Quarantined", "Renewal", "Replayed", "Store", "Transaction"]
+__all__ = [
+    "AsyncDoor",
+    "Cancelled",
+    "Door",
+    "Heartbeat",
+    "Quarantined",
+    "Renewal",
+    "Replayed",
+    "Store",
+    "Transaction",
+]
 
 
 @runtime_checkable
@@ -28,6 +38,27 @@ class Door(Protocol):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write the rows with the caller's connection. Never begins, commits, rolls back or sets a savepoint."""
+        ...
+
+
+@runtime_checkable
+class AsyncDoor(Door, Protocol):
+    """A transaction of a caller who has to wait with ``await``.
+
+    Its ``enqueue`` cannot wait, so it buffers: it answers ``Buffered``, and the rows are written before the transaction, or the
+    savepoint that is open now, commits. A commit whose buffer cannot be written fails.
+    """
+
+    async def aenqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Write the rows now."""
+        ...
+
+    async def recognize(self) -> None:
+        """Look whether this is the store's database. Raises ``WrongDatabaseError``; else the first write does."""
+        ...
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Run ``work``, a plain function, in which ``enqueue`` writes at once."""
         ...
 
 

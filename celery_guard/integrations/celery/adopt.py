@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from celery.exceptions import Ignore
 
 from celery_guard.errors import EnqueueError
-from celery_guard.flow.enqueue import enqueue, explain_refusal
+from celery_guard.flow.enqueue import enqueue
 from celery_guard.job.envelope import Envelope
+from celery_guard.job.refusal import explain_refusal
 
 from .attempt import collecting
 from .capture import capture

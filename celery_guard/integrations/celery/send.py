@@ -14,10 +14,9 @@ a task without a guard elsewhere                       Celery's own send, untouc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery.utils.time import maybe_make_aware
@@ -27,37 +26,25 @@ from kombu.serialization import dumps, loads
 from celery_guard.contract.codec import first_unencodable
 from celery_guard.contract.contract import Effective
 from celery_guard.errors import EnqueueError, PayloadError
-from celery_guard.flow.context import ownership_of, running_job
-from celery_guard.flow.enqueue import Draft, carry, enqueue, explain_refusal, prepare
+from celery_guard.flow.context import running_job
+from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
+from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob
-from celery_guard.job.verdict import Accepted, Duplicate, Enqueued
-from celery_guard.store.protocol import Door
+from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
 from .attempt import Collected, collector, current_attempt
 from .capture import Captured, capture
 from .declared import body_of
+from .passage import open_door
 from .slots import answer_for, slot_for, with_slot
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["Sender", "through"]
-
-#: The caller's transaction, where ``using`` has opened one.
-_door: ContextVar[Door | None] = ContextVar("celery_guard_door", default=None)
+__all__ = ["Sender", "signature_of"]
 
 #: Options that mean something hangs on the outcome under this very id.
 _CANVAS = ("group_id", "chord", "chain", "link", "link_error")
-
-
-@contextmanager
-def through(door: Door) -> Iterator[None]:
-    """Send everything inside the block through ``door``."""
-    token = _door.set(door)
-    try:
-        yield
-    finally:
-        _door.reset(token)
 
 
 class Sender:
@@ -87,7 +74,7 @@ class Sender:
         """
         task = options.get("task_type") or self._task_named(name)
         contract = self._runtime.contract_of(task)
-        gather, door = collector(), _open_door()
+        gather, door = collector(), open_door()
         if contract is None and gather is None and door is None and not _brings_back(name, task_id):
             return self._plain(
                 name, args, kwargs, countdown=countdown, eta=eta, task_id=task_id, producer=producer,
@@ -112,8 +99,21 @@ class Sender:
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        answers = enqueue(_open_door() or self._runtime.store, gathered.jobs)
+        answers = enqueue(open_door() or self._runtime.store, gathered.jobs)
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+
+    async def aenqueue_many(self, gathered: Collected) -> list[Any]:
+        """As :meth:`enqueue_many`, without holding up the event loop."""
+        answers = await aenqueue(self._runtime.store, open_door(), gathered.jobs)
+        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+
+    async def aenqueue(self, gathered: Collected) -> Any:
+        """Write the one job that was gathered; its handle, or what speaks against it."""
+        [handle] = await self.aenqueue_many(gathered)
+        refusal = explain_refusal(gathered.jobs[0], handle.answer)
+        if refusal is not None:
+            raise refusal
+        return handle
 
     def _task_named(self, name: str) -> Any:
         """A task that is declared but not yet bound must not slip past its guard: the app is finalized first, if it may be."""
@@ -171,12 +171,11 @@ class Sender:
         """Celery's handle, marked. A bare duplicate's handle is that of the job that holds the key."""
         if isinstance(answer, Duplicate):
             result = type(result)(answer.holder)
-        elif isinstance(answer, Accepted):
+        elif isinstance(answer, (Accepted, Buffered)):
             self._runtime.listen_for(answer.id, result)
-        follows = isinstance(answer, Accepted) and answer.holder is not None
-        result.duplicate = isinstance(answer, Duplicate) or follows
-        result.answer = answer
-        return result
+        if isinstance(answer, Buffered):
+            answer.heard = partial(_mark, result)
+        return _mark(result, answer)
 
     def _from_now(self, seconds: float | None, instant: Any) -> timedelta:
         """A duration from now: by this process's clock, against which the caller has written its instant."""
@@ -231,15 +230,11 @@ def _brings_back(name: str, task_id: str | None) -> bool:
     return name == "celery.accumulate" and task_id is not None
 
 
-def _open_door() -> Door | None:
-    """The transaction that ``using`` has opened, or else the one in which the running body writes."""
-    door = _door.get()
-    if door is None:
-        job = running_job.get()
-        enlisted = None if job is None else ownership_of(job).enlisted
-        if enlisted is not None:
-            door = enlisted.door
-    return door
+def _mark(result: Any, answer: Enqueued) -> Any:
+    """Say on a handle what became of its job."""
+    result.duplicate = isinstance(answer, Duplicate) or (isinstance(answer, Accepted) and answer.holder is not None)
+    result.answer = answer
+    return result
 
 
 def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:

@@ -18,12 +18,12 @@ from celery_guard.contract.contract import Contract
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.store.protocol import Door
 
-from .attempt import collecting, current_attempt
+from .attempt import Collected, collecting, current_attempt
 from .declared import body_of
 from .install import install
+from .passage import through
 from .perform import perform
 from .runtime import Runtime, runtime_of
-from .send import through
 from .signals import job_dead
 from .tell import Telling
 
@@ -88,10 +88,12 @@ class GuardedTask(Task):  # type: ignore[misc]
     def using(self, transaction: Any) -> Using:
         """Enqueue in a transaction of yours: the job goes out if, and only if, it commits.
 
-        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database; savepoints are honoured.
+        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database, or one of their ``Async`` kinds;
+        savepoints are honoured.
 
         Raises:
             TypeError: the guard has no door for such an object.
+            TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
         return Using(self, self._guard.store.door(transaction))
@@ -104,13 +106,33 @@ class GuardedTask(Task):  # type: ignore[misc]
         ``options`` are those of ``apply_async``. Returns the handles in order; ``handle.answer`` says of each whether it was
         ``Accepted``, a ``Duplicate``, or refused (``Conflict``, ``Busy``), which does not stop the others.
         """
-        results = []
-        with collecting() as collected:
-            for call in calls:
-                args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
-                results.append(self.apply_async(args, kwargs, **options))
+        collected, results = self._collected(calls, options)
         # nothing is gathered where Celery has run the calls at once (task_always_eager)
         return self._guard.sender.enqueue_many(collected) if collected.jobs else results
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``delay``, for coroutines: the row is written when this returns, and the event loop was not held up.
+
+        Inside ``using`` of an ``AsyncSession`` or ``AsyncConnection`` it is written into that transaction at once, and the handle says
+        what the database answered; elsewhere another thread commits a row of its own.
+
+        Raises:
+            EnqueueError: nothing was accepted; its subclasses say why.
+        """
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """As ``apply_async``, for coroutines; see :meth:`adelay`."""
+        with collecting() as collected:
+            result = self.apply_async(args, kwargs, **options)
+        return await self._guard.sender.aenqueue(collected) if collected.jobs else result
+
+    async def aenqueue_many(
+        self, calls: Iterable[Mapping[str, Any] | list[Any] | tuple[Any, ...]], **options: Any
+    ) -> list[Any]:
+        """As :meth:`enqueue_many`, for coroutines; see :meth:`adelay`."""
+        collected, results = self._collected(calls, options)
+        return await self._guard.sender.aenqueue_many(collected) if collected.jobs else results
 
     def on_dead(self, job_id: str, error: BaseException) -> None:
         """Called once a job of this task is dead or dropped, by the attempt that tells Celery; override as you like.
@@ -153,6 +175,14 @@ class GuardedTask(Task):  # type: ignore[misc]
         attempt.handed_over = collected.jobs
         raise Ignore("Replaced by new task")
 
+    def _collected(self, calls: Iterable[Any], options: Mapping[str, Any]) -> tuple[Collected, list[Any]]:
+        results = []
+        with collecting() as collected:
+            for call in calls:
+                args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
+                results.append(self.apply_async(args, kwargs, **options))
+        return collected, results
+
     def _retry_declared(self) -> bool:
         contract = self._guard.contract_of(self)
         return contract is not None and contract.retry_declared
@@ -182,6 +212,20 @@ class Using:
         """As :meth:`GuardedTask.enqueue_many`."""
         with through(self._door):
             return self._task.enqueue_many(calls, **options)
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`GuardedTask.adelay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(self, *args: Any, **options: Any) -> Any:
+        """As :meth:`GuardedTask.aapply_async`."""
+        with through(self._door):
+            return await self._task.aapply_async(*args, **options)
+
+    async def aenqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
+        """As :meth:`GuardedTask.aenqueue_many`."""
+        with through(self._door):
+            return await self._task.aenqueue_many(calls, **options)
 
 
 def _guarded_call(original: _Call) -> _Call:

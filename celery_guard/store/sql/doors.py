@@ -8,8 +8,8 @@ it (a deadlock, a serialization failure) reaches the caller unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from sqlalchemy.engine import Connection, Dialect
@@ -25,6 +25,9 @@ from .accept import accept
 from .run import Move, settle
 from .statement import ConnectionLink, Cursor, CursorLink, Link, Texts
 from .statements.accept import has_store, identity
+
+if TYPE_CHECKING:
+    from .async_doors import AsyncDoors, AsyncSqlDoor
 
 __all__ = ["Doors", "SqlDoor"]
 
@@ -60,13 +63,25 @@ class Doors:
         self._named: set[Hashable] = set()
         self._texts: dict[tuple[type[Dialect], str], Texts] = {}
 
-    def open(self, transaction: object) -> SqlDoor:
-        """The door for a session or a connection of SQLAlchemy's.
+    @cached_property
+    def _asynchronous(self) -> AsyncDoors:
+        from .async_doors import AsyncDoors
+
+        return AsyncDoors(self._own_dialect.name, self._open)
+
+    def open(self, transaction: object) -> SqlDoor | AsyncSqlDoor:
+        """The door for a session or a connection of SQLAlchemy's, or of its asyncio part.
 
         Raises:
             TypeError: there is no door for such an object.
+            TransactionError: there is none for its driver.
             WrongDatabaseError: it is not on the store's database.
         """
+        if _waits(transaction) and (door := self._asynchronous.open(transaction)):
+            return door
+        return self._open(transaction)
+
+    def _open(self, transaction: object) -> SqlDoor:
         ask = partial(_connection_of, transaction)
         dialect = ask().dialect
         link = ConnectionLink(self._texts_of(dialect, dialect.paramstyle), ask)
@@ -123,12 +138,12 @@ def _connection_of(transaction: object) -> Connection:
                 "The session is bound to no single engine. Give the connection that is on the store's database: "
                 "using(session.connection(bind_arguments={...}))."
             ) from error
-    # By name: SQLAlchemy's asyncio part cannot be imported without greenlet, which few need.
-    if any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(transaction).__mro__):
-        raise TypeError(
-            f"{type(transaction).__name__} cannot be used from here: enqueue inside "
-            "`await session.run_sync(lambda session: task.using(session).delay(...))`."
-        )
     raise TypeError(
-        f"There is no door for {type(transaction).__name__}. Give a Session or a Connection of SQLAlchemy's, on the store's database."
+        f"There is no door for {type(transaction).__name__}. Give a Session or a Connection of SQLAlchemy's (or their Async kinds), "
+        "on the store's database."
     )
+
+
+def _waits(transaction: object) -> bool:
+    """Whether it is of SQLAlchemy's asyncio part. By name: that part cannot be imported without greenlet, which few need."""
+    return any(kind.__module__.startswith("sqlalchemy.ext.asyncio") for kind in type(transaction).__mro__)

@@ -11,10 +11,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
@@ -32,6 +33,9 @@ from .statements import people as people_statements
 from .statements import run as run_statements
 from .statements.run import Compare
 from .transaction import BodySession, SqlTransaction
+
+if TYPE_CHECKING:
+    from .async_doors import AsyncSqlDoor
 
 __all__ = ["SqlStore"]
 
@@ -60,8 +64,14 @@ class SqlStore(OpenStore):
         self._bell.ring()
         return answers
 
-    def door(self, transaction: object) -> SqlDoor:
-        """The door for a Session or a Connection of SQLAlchemy's."""
+    @overload
+    def door(self, transaction: Session | Connection) -> SqlDoor: ...
+
+    @overload
+    def door(self, transaction: object) -> SqlDoor | AsyncSqlDoor: ...
+
+    def door(self, transaction: object) -> SqlDoor | AsyncSqlDoor:
+        """The door for a Session or a Connection of SQLAlchemy's, or for one of their asyncio kinds."""
         return self._doors.open(transaction)
 
     def cursor_door(self, cursor: Cursor, database: Hashable) -> SqlDoor:

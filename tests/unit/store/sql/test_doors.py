@@ -82,8 +82,8 @@ def test_what_is_no_transaction_is_refused(embedded: SqlStore, thing: object) ->
         embedded.door(thing)
 
 
-def test_an_asynchronous_session_is_shown_the_way(embedded: SqlStore) -> None:
-    with pytest.raises(TypeError, match="run_sync"):
+def test_an_asynchronous_session_of_no_single_database_is_shown_the_way(embedded: SqlStore) -> None:
+    with pytest.raises(WrongDatabaseError, match="bind_arguments"):
         embedded.door(AsyncSession())
 
 
