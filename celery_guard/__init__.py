@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .contract.contract import Contract
+    from .contract.payload import Payload, Snapshot, upcast
     from .contract.retry import Retry
     from .contract.timing import Timing
     from .errors import (
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
         NotGuardedError,
         PayloadError,
         PayloadTooLargeError,
+        PayloadVersionError,
         SettingError,
+        SnapshotExpired,
         StoreError,
         StoreSchemaError,
         StoreUnavailableError,
@@ -65,12 +68,16 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "NotGuardedError",
+    "Payload",
     "PayloadError",
     "PayloadTooLargeError",
+    "PayloadVersionError",
     "Retry",
     "RunningJob",
     "SettingError",
     "Settings",
+    "Snapshot",
+    "SnapshotExpired",
     "State",
     "StoreError",
     "StoreSchemaError",
@@ -80,6 +87,7 @@ __all__ = [
     "WrongDatabaseError",
     "current_job",
     "job_dead",
+    "upcast",
 ]
 
 #: Where each name lives; what is not here is an error.
@@ -93,13 +101,16 @@ _HOMES = {
     "Guard": "guard",
     "GuardedTask": "integrations.celery.task",
     "Job": "job.row",
+    "Payload": "contract.payload",
     "Retry": "contract.retry",
     "RunningJob": "flow.context",
     "Settings": "settings",
+    "Snapshot": "contract.payload",
     "State": "job.state",
     "Timing": "contract.timing",
     "current_job": "flow.context",
     "job_dead": "integrations.celery.signals",
+    "upcast": "contract.payload",
 }
 
 

@@ -21,7 +21,9 @@ The tree::
     |   |-- LeaseLost                   GUARD-401  somebody else may own this job by now
     |   |-- JobCancelled                GUARD-402  a person asked for the job to stop
     |   `-- DeadlinePassed              GUARD-403  the job's deadline, or its attempt's limit, is over
-    `-- JobFailed                       GUARD-500  a stored failure, handed back
+    |-- JobFailed                       GUARD-500  a stored failure, handed back
+    |-- PayloadVersionError             GUARD-501  a message is newer than this worker
+    `-- SnapshotExpired                 GUARD-502  the data in a message is too old to be used
 
 Only faults end in ``Error``; the rest are answers that a program acts on. A code never changes its meaning: it is
 the name of a page of the runbook. All survive pickling, since Celery carries exceptions between processes.
@@ -46,7 +48,9 @@ __all__ = [
     "NotGuardedError",
     "PayloadError",
     "PayloadTooLargeError",
+    "PayloadVersionError",
     "SettingError",
+    "SnapshotExpired",
     "StoreError",
     "StoreSchemaError",
     "StoreUnavailableError",
@@ -205,3 +209,22 @@ class JobFailed(GuardError):
         super().__init__(message, type_name, reason)
         self.type_name = type_name
         self.reason = reason
+
+
+class PayloadVersionError(GuardError):
+    """A message is newer than this worker: its payload, or the guard's own envelope. The job is parked.
+
+    ``version`` is the one that the message has.
+    """
+
+    code = "GUARD-501"
+
+    def __init__(self, message: str, version: int = 0) -> None:
+        super().__init__(message, version)
+        self.version = version
+
+
+class SnapshotExpired(GuardError):
+    """The data that a message carries is older than it may be, and its model has no ``refresh``."""
+
+    code = "GUARD-502"

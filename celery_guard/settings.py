@@ -123,6 +123,12 @@ class Settings(BaseModel):
         "refused at enqueue. A text may carry a unit: 256KiB, 1MiB.",
     )
 
+    hold_version: _Positive = _days(
+        1,
+        "How long a job whose message is newer than the workers that met it is offered again before it is dead (held_version): "
+        "the time a roll-out, or its repair after a rollback, may take.",
+    )
+
     crash_base: _Positive = _seconds(
         2, "The upper end of the first delay after a process died under a job; doubled for each crash."
     )

@@ -48,6 +48,11 @@ class Contract:
     timing: Timing | None = None
     #: The job may be dropped, with a record, instead of becoming a dead letter.
     best_effort: bool = False
+    #: Names that the task had before, oldest first: a worker runs what was sent under them. Keys are kept under the oldest name, so that a
+    #: call which was made under the old name is known under the new one.
+    aliases: tuple[str, ...] = ()
+    #: Arguments travel by name, bound by the sender's signature. Always so where the task takes a :class:`~celery_guard.Payload`.
+    named: bool = False
 
     def __post_init__(self) -> None:
         owner: Any = self.owner
@@ -65,8 +70,11 @@ class Contract:
             value = getattr(self, name)
             if not (value is None or isinstance(value, kind)):
                 refuse(f"Contract.{name}", value, f"{kind.__name__}(...) or nothing", f"write {kind.__name__}(...)")
-        if not isinstance(self.best_effort, bool):
-            refuse("Contract.best_effort", self.best_effort, "True or False", "say which")
+        for name in ("best_effort", "named"):
+            if not isinstance(getattr(self, name), bool):
+                refuse(f"Contract.{name}", getattr(self, name), "True or False", "say which")
+        if self.aliases != ():
+            _names("Contract.aliases", self.aliases)
 
 
 class Unset(Enum):
@@ -112,10 +120,17 @@ class Effective:
     retry: Retry = field(default_factory=Retry)
     timing: Timing = field(default_factory=Timing)
     best_effort: bool = False
+    aliases: tuple[str, ...] = ()
+    named: bool = False
     #: How often ``self.retry()`` may be called; None: as often as ``retry.within`` allows.
     explicit_retries: int | None = 3
     #: Somebody said how this task is retried, be it that it is not.
     retry_declared: bool = False
+
+    @property
+    def scope(self) -> str:
+        """The name under which the task's keys are kept: the oldest that it had."""
+        return self.aliases[0] if self.aliases else self.task
 
 
 def _names(name: str, value: Any) -> None:

@@ -61,18 +61,24 @@ class Identity:
 
 
 def identify(
-    contract: Named, task_name: str, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    contract: Named,
+    task_name: str,
+    signature: Signature | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    payloads: Mapping[str, Any] | None = None,
 ) -> Identity:
     """Compute key, fingerprint and tenant of one call.
 
-    ``signature`` is that of the task's body without ``self``; None where the sender does not know the task.
+    ``signature`` is that of the task's body without ``self``; None where the sender does not know the task. ``payloads`` are arguments as a
+    function of the contract is to see them, where they travel in another form.
 
     Raises:
         TypeError: the arguments do not fit the signature.
         PayloadError: a value that counts has no canonical text.
         EnqueueError: a named value is missing, or the tenant is no short text.
     """
-    call = _Call(task_name, signature, args, kwargs)
+    call = _Call(task_name, signature, args, kwargs, {**kwargs, **(payloads or {})})
     tenant = _tenant(contract.tenant, call)
     values = None if contract.key is None else _key_values(contract.key, call)
     if values is None:
@@ -104,12 +110,19 @@ class _Call:
     """One call's arguments, bound when they are first asked for."""
 
     def __init__(
-        self, task_name: str, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        task_name: str,
+        signature: Signature | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        seen: Mapping[str, Any],
     ) -> None:
         self.task_name = task_name
         self.signature = signature
         self.args = args
         self.kwargs = kwargs
+        #: ``kwargs`` as a function of the contract sees them.
+        self.seen = seen
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -160,7 +173,7 @@ class _Call:
 
 def _key_values(key: Key, call: _Call) -> dict[str, Any] | None:
     if callable(key):
-        value = key(*call.args, **call.kwargs)
+        value = key(*call.args, **call.seen)
         return None if value is None else {"key": value}
     return {name: call.value(name) for name in _names(key)}
 
@@ -199,7 +212,7 @@ def _has_text(value: Any) -> bool:
 
 def _tenant(tenant: Tenant | None, call: _Call) -> str | None:
     if callable(tenant):
-        value = tenant(*call.args, **call.kwargs)
+        value = tenant(*call.args, **call.seen)
     elif tenant is None:
         value = call.value(_TENANT) if call.may_have(_TENANT) else None
     else:

@@ -106,7 +106,7 @@ _NAMES: dict[str, dict[FailureClass | Rule, str]] = {
     "celery_guard.errors": {
         _C: "Interruption",
         _T: "StoreUnavailableError KeyBusy",
-        _P: "ConfigurationError EnqueueError JobFailed",
+        _P: "ConfigurationError EnqueueError JobFailed PayloadVersionError SnapshotExpired",
     },
     "celery.exceptions": {
         _C: "TaskPredicate",

@@ -52,6 +52,8 @@ def resolve(contract: Contract | None, options: ReadOptions, signature: Signatur
     try:
         if signature is not None:
             check_key(declared, signature, task_name)
+        if task_name in declared.aliases:
+            refuse("Contract.aliases", task_name, "names that the task had before", "leave out the one it has")
         retry, explicit = _retries(declared.retry, options)
         timing = _timing(declared.timing, options)
     except ContractError as error:
@@ -66,6 +68,8 @@ def resolve(contract: Contract | None, options: ReadOptions, signature: Signatur
         retry=retry,
         timing=timing,
         best_effort=declared.best_effort,
+        aliases=declared.aliases,
+        named=declared.named,
         explicit_retries=explicit,
         retry_declared=declared.retry is not None or bool(options.autoretry_for),
     )

@@ -12,7 +12,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import Signature
 from typing import Any
@@ -53,6 +53,9 @@ class Draft:
     parent_id: str | None = None
     root_id: str | None = None
     group_id: str | None = None
+    #: The version of each argument that is a payload, and those arguments as the body will see them.
+    versions: Mapping[str, int] = field(default_factory=dict)
+    payloads: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prepare(
@@ -68,7 +71,7 @@ def prepare(
     if draft.came_back is not None:
         _refuse_changed(draft, draft.came_back)
     deadline = None if parent is None else ownership_of(parent).granted.deadline
-    identity = identify(contract, draft.task, signature, draft.args, draft.kwargs)
+    identity = identify(contract, contract.scope, signature, draft.args, draft.kwargs, draft.payloads)
     envelope = Envelope(
         id=draft.id,
         key=identity.key,
@@ -78,6 +81,7 @@ def prepare(
         deadline=deadline,
         tenant=identity.tenant if identity.tenant is not None or parent is None else parent.tenant,
         correlation_id=draft.id if parent is None else parent.correlation_id,
+        payloads=draft.versions,
     )
     payload = seal(draft, envelope, payload_limit)
     return NewJob(

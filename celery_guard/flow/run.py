@@ -24,13 +24,14 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, StoreError
-from celery_guard.job.conclude import conclude, superseded
+from celery_guard.job.conclude import conclude, held_since, superseded
 from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
-from celery_guard.job.outcome import Failed, Outcome, Stopped
+from celery_guard.job.outcome import Failed, Held, Outcome, Stopped
 from celery_guard.job.row import StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
@@ -98,6 +99,8 @@ class Runner:
         self._keeper.hold(own, lease, timing)
         try:
             outcome = self._outcome(RunningJob(own, self._keeper), granted, body)
+            if isinstance(outcome, Held):
+                outcome = replace(outcome, waited=self._held_for(granted))
             if _gave_up(outcome):
                 return self._stale(delivery, granted, outcome)
             settlement, ending = self._conclude(delivery, granted, outcome, own)
@@ -145,6 +148,12 @@ class Runner:
             return self._follow_holder(job, granted.holder, body) if granted.holder else body.run(job)
         finally:
             running_job.reset(token)
+
+    def _held_for(self, granted: Granted) -> timedelta | None:
+        """How long the job has been held for its version; None where nothing says that it was, or it has run since."""
+        job = self._store.job(granted.id)
+        since = None if job is None else held_since(job.failures)
+        return None if job is None or since is None else job.created + granted.age - since
 
     def _follow_holder(self, job: RunningJob, holder: str, body: Body) -> Outcome:
         """A duplicate inside a canvas is given the outcome of the job that holds its key."""

@@ -6,19 +6,31 @@ The rules themselves (how often, how late, how bad) are in :mod:`celery_guard.jo
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery_guard.contract.failure_class import FailureClass
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost
+from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, PayloadVersionError
 from celery_guard.settings import Settings
 
-from .decide import Next, after_failure, after_given_back, after_limit, after_retry_asked, final, may_ask_again
+from .decide import (
+    Next,
+    after_failure,
+    after_given_back,
+    after_hold,
+    after_limit,
+    after_retry_asked,
+    final,
+    may_ask_again,
+)
 from .delivery import Again, Dead, Delivery, Done, Ending, Withdrawn
 from .failure import describe
 from .outcome import (
     Failed,
     HandedOver,
+    Held,
     Ignored,
     Interrupted,
     Outcome,
@@ -34,7 +46,12 @@ from .settlement import Settlement
 from .state import Reason, State
 from .verdict import Granted
 
-__all__ = ["conclude", "superseded"]
+__all__ = ["conclude", "held_since", "superseded"]
+
+#: The class of the record that a job was held: no failure of its body.
+_HELD = "control"
+_HELD_FOR = f"{PayloadVersionError.__module__}.{PayloadVersionError.__qualname__}"
+_SUPERSEDED = "superseded"
 
 
 def conclude(
@@ -57,6 +74,8 @@ def conclude(
             return write.next(final(contract, reason, error), error)
         case Failed(error=error):
             return write.next(after_failure(granted, error, contract, elapsed, draw), error)
+        case Held(error=error, waited=waited):
+            return write.held(after_hold(granted, waited, settings.hold_version, contract, draw), error, waited)
         case RetryAsked(error=error, bounded=False) if not may_ask_again(granted.retries, contract):
             return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
         case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
@@ -87,13 +106,21 @@ def conclude(
             return write.next(after_failure(granted, error, contract, elapsed, draw), error)
 
 
+def held_since(failures: Sequence[StoredFailure]) -> datetime | None:
+    """When the wait of a held job began; None where nothing says that it is held, or it has run since. ``failures``: oldest first."""
+    last = next((failure for failure in reversed(failures) if failure.failure_class != _SUPERSEDED), None)
+    if last is None or (last.failure_class, last.type_name) != (_HELD, _HELD_FOR):
+        return None
+    return last.at
+
+
 def superseded(delivery: Delivery, granted: Granted, outcome: Outcome) -> StoredFailure:
     """The record of an attempt that came back when it was not the owner any more."""
     error = getattr(outcome, "error", None) or LeaseLost(
         f"This attempt ended as {type(outcome).__name__.lower()} after it had lost the job."
     )
     return describe(
-        error, failure_class="superseded", task=delivery.task, worker=delivery.worker, fence=granted.fence,
+        error, failure_class=_SUPERSEDED, task=delivery.task, worker=delivery.worker, fence=granted.fence,
         attempt=granted.attempts,
     )  # fmt: skip
 
@@ -165,6 +192,16 @@ class _Writer:
         next = Next(State.PENDING, Reason.HANDED_OVER, self._settings.keep)
         written = self._settlement(next.state, next.reason, delay=next.delay, follow=follow, charged=False)
         return written, Again(next, None)
+
+    def held(self, next: Next, error: BaseException, waited: timedelta | None) -> tuple[Settlement, Ending]:
+        """Not charged. The first time is noted, for a person to see why, and for the next time to know how long it has been."""
+        if not next.again:
+            written, ending = self.next(next, error)
+            return replace(written, charged=False), ending
+        note = None if waited is not None else replace(self._describe(error, next), failure_class=_HELD)
+        return self._settlement(next.state, next.reason, delay=next.delay, failure=note, charged=False), Again(
+            next, error
+        )
 
     def uncharged(self, error: BaseException) -> tuple[Settlement, Ending]:
         next = Next(State.PENDING, Reason.INTERRUPTED)

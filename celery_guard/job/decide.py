@@ -11,6 +11,8 @@ attempts       when an attempt is claimed                ``dead`` (exhausted, or
 crashes        when the sweep takes a lapsed lease       ``dead`` (crashed)
 wall-clock     from acceptance, ``Retry.within``         ``dead`` (exhausted)
 deadline       from acceptance, unchanged by retries     ``dead`` (expired)
+versions       from when it was first held for its        ``dead`` (held_version)
+               version, in this wait
 =============  ========================================  ==========================================
 
 A retry that could only start after the deadline is not scheduled.
@@ -35,6 +37,7 @@ __all__ = [
     "after_crash",
     "after_failure",
     "after_given_back",
+    "after_hold",
     "after_limit",
     "after_retry_asked",
     "attempts_made",
@@ -43,6 +46,10 @@ __all__ = [
 ]
 
 _NO_DELAY = timedelta(0)
+
+#: A job that is held for its version is offered again after this long, then after as long as it has waited, but no later than the longest.
+_HOLD_FIRST = timedelta(seconds=1)
+_HOLD_LONGEST = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,22 @@ def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff
     if attempt.crashes + 1 >= contract.retry.max_crashes:
         return _ended(contract, Reason.CRASHED, found)
     return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, draw), Reason.LOST, found)
+
+
+def after_hold(
+    granted: Granted, waited: timedelta | None, bound: timedelta, contract: Effective, draw: random.Random
+) -> Next:
+    """This process does not know the version of the message, which has waited for one that does for ``waited`` already.
+
+    Each wait is about as long as all before it, so its delays double; they are drawn from their upper half, so that what was
+    parked together does not come back together.
+    """
+    found = Classified(FailureClass.PERMANENT, None)
+    if waited is not None and waited >= bound:
+        return _ended(contract, Reason.HELD_VERSION, found)
+    longest = min(_HOLD_LONGEST, max(_HOLD_FIRST, waited or _NO_DELAY))
+    delay = min(longest * draw.uniform(0.5, 1.0), bound - (waited or _NO_DELAY))
+    return Next(State.PENDING, Reason.HELD_VERSION, delay)
 
 
 def _over_limit(

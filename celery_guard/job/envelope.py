@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .instant import Instant
@@ -40,6 +40,8 @@ class Envelope:
     deadline: Instant | None = None
     tenant: str | None = None
     correlation_id: str | None = None
+    #: The version of each argument that is a payload, by the argument's name.
+    payloads: Mapping[str, int] = field(default_factory=dict)
     version: int = VERSION
 
     def to_header(self) -> dict[str, Any]:
@@ -55,6 +57,8 @@ class Envelope:
             "tenant": self.tenant,
             "correlation_id": self.correlation_id,
         }
+        if self.payloads:
+            fields["payloads"] = dict(self.payloads)
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -99,6 +103,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT
 
 
+def _is_versions(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(name) and _is_number(v) and v > 0 for name, v in value.items())
+
+
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "id": _is_text,
     "key": lambda value: value is None or _is_text(value),
@@ -108,4 +116,5 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "deadline": lambda value: value is None or _is_number(value),
     "tenant": lambda value: value is None or _is_text(value),
     "correlation_id": lambda value: value is None or _is_text(value),
+    "payloads": lambda value: value is None or _is_versions(value),
 }

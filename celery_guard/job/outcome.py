@@ -15,6 +15,7 @@ from .state import Reason
 __all__ = [
     "Failed",
     "HandedOver",
+    "Held",
     "Ignored",
     "Interrupted",
     "OutOfTime",
@@ -108,4 +109,15 @@ class Interrupted:
     by_shutdown: bool
 
 
-Outcome = Union[Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, OutOfTime, Interrupted]
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The body was not called: this process does not know the version of the message."""
+
+    error: BaseException
+    #: How long the job has been held for that; None where this is the first time.
+    waited: timedelta | None = None
+
+
+Outcome = Union[
+    Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, OutOfTime, Interrupted, Held
+]

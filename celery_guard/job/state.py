@@ -95,6 +95,7 @@ class Reason(str, Enum):
     UNKNOWN_TASK = "unknown_task"
     NEVER_CLAIMED = "never_claimed"
     HOLDER_ENDED = "holder_ended"
+    SNAPSHOT_EXPIRED = "snapshot_expired"
 
     __str__ = str.__str__
 

@@ -82,5 +82,14 @@ def test_the_tree_is_drawn_as_it_is() -> None:
 
 
 def test_only_faults_end_in_error() -> None:
-    answers = {"KeyConflict", "KeyBusy", "Interruption", "LeaseLost", "JobCancelled", "DeadlinePassed", "JobFailed"}
+    answers = {
+        "KeyConflict",
+        "KeyBusy",
+        "Interruption",
+        "LeaseLost",
+        "JobCancelled",
+        "DeadlinePassed",
+        "JobFailed",
+        "SnapshotExpired",
+    }
     assert {kind.__name__ for kind in ALL if not kind.__name__.endswith("Error")} == answers

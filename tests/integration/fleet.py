@@ -189,6 +189,12 @@ class Fleet:
         self.workers.append(beat)
         return beat
 
+    def says(self, code: str, **env: str) -> str:
+        """What a process that has the app as ``m`` prints: a publisher of another release, say."""
+        command = [sys.executable, "-c", f"import {self.module} as m\n{code}"]
+        environment = {**self.environment, **env}
+        return subprocess.run(command, cwd=ROOT, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
+
     def raise_flag(self, name: str) -> None:
         (self.flags / name).touch()
 

@@ -36,7 +36,7 @@ def adopt(runtime: Runtime, task: Any, envelope: Envelope | None) -> None:
     """
     request = task.request
     try:
-        with collecting(by_celery=True) as collected:
+        with collecting(by_celery=True, versions={} if envelope is None else envelope.payloads) as collected:
             task.signature_from_request(request).apply_async()
     except (EnqueueError, TypeError) as error:
         _set_aside(runtime, task, f"it cannot be accepted: {error}")

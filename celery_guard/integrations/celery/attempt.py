@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -45,15 +45,17 @@ class Collected:
     results: list[Any] = field(default_factory=list)
     #: Celery itself sends (chain's next, links): what it passes on is checked no further than Celery would.
     by_celery: bool = False
+    #: The versions of its payloads, where a message that is there already is accepted: it is not of this process's making.
+    versions: Mapping[str, int] | None = None
 
 
 _collecting: ContextVar[Collected | None] = ContextVar("celery_guard_collecting", default=None)
 
 
 @contextmanager
-def collecting(*, by_celery: bool = False) -> Iterator[Collected]:
+def collecting(*, by_celery: bool = False, versions: Mapping[str, int] | None = None) -> Iterator[Collected]:
     """Gather every send inside the block instead of writing it."""
-    collected = Collected(by_celery=by_celery)
+    collected = Collected(by_celery=by_celery, versions=versions)
     token = _collecting.set(collected)
     try:
         yield collected

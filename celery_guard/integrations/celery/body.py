@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,15 @@ from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import Interruption, JobFailed, PayloadError
+from celery_guard.errors import Interruption, JobFailed, PayloadError, PayloadVersionError
+from celery_guard.flow.arguments import Arguments, open_arguments
 from celery_guard.flow.context import RunningJob, ownership_of
 from celery_guard.flow.enqueue import Draft, seal
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.outcome import (
     Failed,
     HandedOver,
+    Held,
     Ignored,
     Interrupted,
     Outcome,
@@ -69,8 +71,8 @@ class CeleryBody:
         self._inner = inner
         self._call = args, kwargs
         self._request = task.request
-        found = open_header((self._request.headers or {}).get(HEADER))
-        self.envelope = found if isinstance(found, Envelope) else None
+        #: The guard's own header; None where there is none, or none that this version can read.
+        self.envelope, self.newer = _envelope(self._request.headers)
         #: A broadcast that reached this worker has revoked the job.
         self.revoked = bool(self._request.get(REVOKED))
         #: What the body returned, for Celery to be told.
@@ -102,7 +104,7 @@ class CeleryBody:
             if self.envelope is not None and self.envelope.generation != job.generation and not self._read_again(job):
                 moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
                 return Interrupted(moved, by_shutdown=True)
-            return self._outcome(attempt)
+            return self._opened(job) or self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
@@ -113,12 +115,27 @@ class CeleryBody:
         """
         payload = self._runtime.store.payload(job.id, job.generation)
         headers = {} if payload is None else json.loads(payload.headers)
-        if payload is None or headers["task"] != self._task.name:
+        if payload is None or self._runtime.task_named(headers["task"]) is not self._task:
             return False
+        self.envelope, self.newer = _envelope(headers)
         args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
         self._call = args, kwargs
         self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
         return True
+
+    def _opened(self, job: RunningJob) -> Outcome | None:
+        """Make the arguments what the body takes; or say why it cannot be called."""
+        if self.newer is not None:
+            return Held(self.newer)
+        versions = {} if self.envelope is None else self.envelope.payloads
+        opened = open_arguments(self._runtime.shape_of(self._task), *self._call, versions, ownership_of(job).granted)
+        if not isinstance(opened, Arguments):
+            return opened
+        if opened.wire is self._call[1]:
+            return None
+        self._call = opened.args, opened.kwargs
+        self._request.update({"args": opened.args, "kwargs": opened.wire})
+        return None
 
     def _outcome(self, attempt: CeleryAttempt) -> Outcome:
         args, kwargs = self._call
@@ -225,7 +242,7 @@ class CeleryBody:
         if not changed:
             return None
         envelope = self.envelope or Envelope(id=self._request.id)
-        next_one = replace(envelope, generation=generation + 1)
+        next_one = replace(envelope, generation=generation + 1, payloads=kept.versions)
         return seal(kept, next_one, self._runtime.settings.payload_limit)
 
     def _mark_started(self) -> None:
@@ -235,6 +252,14 @@ class CeleryBody:
                 self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
             except Exception as error:  # noqa: BLE001 - whatever ails the backend, the body can run
                 logger.warning("job %s: Celery could not be told that it has started: %r", self._request.id, error)
+
+
+def _envelope(headers: Mapping[str, Any] | None) -> tuple[Envelope | None, PayloadVersionError | None]:
+    """The envelope of a message; or that it is of a newer version of the guard."""
+    found = open_header((headers or {}).get(HEADER))
+    if isinstance(found, Envelope):
+        return found, None
+    return None, PayloadVersionError(f"{found.reason}.", found.version or 0) if found.newer else None
 
 
 def _seconds(when: Any) -> timedelta | None:

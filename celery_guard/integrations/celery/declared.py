@@ -6,16 +6,18 @@ does. A default of Celery's (every task has ``max_retries = 3``) is not a declar
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from inspect import Signature
 from typing import Any
 
 from celery import Task
 
 from celery_guard.contract.contract import UNSET, Effective, ReadOptions
 
-__all__ = ["apply", "body_of", "read_options", "with_limits_of_app", "with_limits_of_call"]
+__all__ = ["apply", "body_of", "read_options", "signature_of", "with_limits_of_app", "with_limits_of_call"]
 
 _READ = (
     "autoretry_for", "dont_autoretry_for", "retry_kwargs", "retry_backoff", "retry_backoff_max", "retry_jitter", "max_retries",
@@ -67,6 +69,14 @@ def body_of(task: Any) -> Callable[..., Any]:
     """
     body: Callable[..., Any] = getattr(task, "_orig_run", task.run)
     return body
+
+
+def signature_of(task: Any) -> Signature | None:
+    """The signature of a task's body without ``self``; None where it cannot be read."""
+    try:
+        return inspect.signature(body_of(task))
+    except (TypeError, ValueError):
+        return None
 
 
 def _declared(task: Any, name: str) -> Any:

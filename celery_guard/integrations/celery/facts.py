@@ -47,7 +47,9 @@ def read_facts(app: Celery, pool: Any = None) -> AppFacts:
     broker, visible = _broker(app)
     return AppFacts(
         tasks=tuple(
-            _task(runtime, task) for name, task in sorted(app.tasks.items()) if not name.startswith("celery_guard.")
+            _task(runtime, task)
+            for name, task in sorted(app.tasks.items())
+            if name == task.name and not name.startswith("celery_guard.")
         ),
         pool=pool_named(pool or conf.worker_pool),
         broker=broker,

@@ -6,7 +6,6 @@ none. Making it opens nothing and reads no configuration, so it is safe at impor
 
 from __future__ import annotations
 
-import inspect
 import os
 import socket
 from collections.abc import Mapping
@@ -19,7 +18,8 @@ from celery import Celery
 
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
-from celery_guard.errors import NotGuardedError
+from celery_guard.contract.shape import Shape, shape_of
+from celery_guard.errors import ContractError, NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import Skew
@@ -27,8 +27,7 @@ from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 
-from .declared import apply, read_options, with_limits_of_app
-from .send import signature_of
+from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
 
@@ -43,7 +42,9 @@ class Runtime:
         self.app = app
         self._arguments = dict(arguments)
         self._contracts: dict[str, Effective] = {}
-        self._signatures: dict[str, inspect.Signature | None] = {}
+        self._shapes: dict[str, Shape] = {}
+        #: Names that tasks had before, and the one that each has now.
+        self.aliases: dict[str, str] = {}
         self._me: tuple[int, str] = (0, "")
         #: How many connections to the store this process may have: its bodies at work, and what the guard needs beside them.
         self.connections = 5
@@ -107,7 +108,10 @@ class Runtime:
             return None
         contract = self._contracts.get(task.name)
         if contract is None:
-            contract = resolve(task.contract, read_options(task), self.signature_of(task), task.name)
+            signature = signature_of(task)
+            contract = resolve(task.contract, read_options(task), signature, task.name)
+            self._shapes[task.name] = shape_of(task.name, body_of(task), signature, named=contract.named)
+            self._note_aliases(task, contract)
             if task.name.startswith("celery.") and contract.explicit_retries is None:
                 # chord_unlock asks for ever whether a chord is complete: as long as the parts are kept, that is
                 contract = replace(contract, retry=replace(contract.retry, within=self._result_expires()))
@@ -124,13 +128,44 @@ class Runtime:
 
     def contract_named(self, name: str) -> Effective:
         """What holds for a task by name; the defaults where this process does not know it."""
-        return self.contract_of(self.app.tasks.get(name)) or Effective(task=name)
+        return self.contract_of(self.task_named(name)) or Effective(task=name)
 
-    def signature_of(self, task: Any) -> inspect.Signature | None:
-        """The signature of a task's body, read once."""
-        if task.name not in self._signatures:
-            self._signatures[task.name] = signature_of(task)
-        return self._signatures[task.name]
+    def task_named(self, name: str) -> Any:
+        """The task of this name, or the one that had it before; None where this process knows neither.
+
+        A task that is declared but not yet bound must not slip past its guard: the app is finalized first, if it may be.
+        """
+        app = self.app
+        registry = app.tasks if app.autofinalize and not app.finalized else app._tasks
+        return registry.get(name) or registry.get(self.aliases.get(name))
+
+    def knows(self, name: str) -> bool:
+        """Whether this process has a task of this name, or one that had it before."""
+        return self.task_named(name) is not None
+
+    def shape_of(self, task: Any) -> Shape:
+        """How the arguments of a guarded task travel. Raises ``ContractError``."""
+        if task.name not in self._shapes:
+            self.contract_of(task)
+        return self._shapes[task.name]
+
+    def register_aliases(self) -> None:
+        """Have the worker take messages that were sent under a task's former names. Raises ``ContractError``."""
+        registry = self.app.tasks
+        for alias, name in self.aliases.items():
+            task = registry[name]
+            if registry.setdefault(alias, task) is not task:
+                raise _two_tasks(name, alias)
+            # the last name is the one that a process traces the task under
+            registry[name] = registry.pop(name)
+
+    def _note_aliases(self, task: Any, contract: Effective) -> None:
+        name = task.name
+        if name in self.aliases:
+            raise _two_tasks(self.aliases[name], name)
+        for alias in contract.aliases:
+            if self.aliases.setdefault(alias, name) != name or self.app._tasks.get(alias, task) is not task:
+                raise _two_tasks(name, alias)
 
     def listen_for(self, task_id: str, result: Any) -> None:
         """Only ``rpc://`` needs to know at enqueue that somebody may ask for this result: it has no other place for it."""
@@ -145,6 +180,13 @@ def runtime_of(app: Celery) -> Runtime:
     if found is None:
         raise NotGuardedError(f"The app {app.main!r} has no guard. Make one beside the app: Guard(app, store=...).")
     return found
+
+
+def _two_tasks(name: str, alias: str) -> ContractError:
+    return ContractError(
+        f"{name}: Contract.aliases has {alias!r}, which is the name of another task, or an alias of one. To repair: remove it from "
+        "the aliases, or remove the other task."
+    )
 
 
 def _names(conf: Any) -> list[str]:

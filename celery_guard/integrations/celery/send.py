@@ -13,7 +13,6 @@ a task without a guard elsewhere                       Celery's own send, untouc
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,6 +24,7 @@ from kombu.serialization import dumps, loads
 
 from celery_guard.contract.codec import first_unencodable
 from celery_guard.contract.contract import Effective
+from celery_guard.contract.shape import Wired
 from celery_guard.errors import EnqueueError, PayloadError
 from celery_guard.flow.context import running_job
 from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
@@ -34,14 +34,13 @@ from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
 from .attempt import Collected, collector, current_attempt
 from .capture import Captured, capture
-from .declared import body_of
 from .passage import open_door
 from .slots import answer_for, slot_for, with_slot
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["Sender", "signature_of"]
+__all__ = ["Sender"]
 
 #: Options that mean something hangs on the outcome under this very id.
 _CANVAS = ("group_id", "chord", "chain", "link", "link_error")
@@ -72,7 +71,7 @@ class Sender:
         Raises:
             EnqueueError: nothing was accepted; its subclasses say why.
         """
-        task = options.get("task_type") or self._task_named(name)
+        task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
         gather, door = collector(), open_door()
         if contract is None and gather is None and door is None and not _brings_back(name, task_id):
@@ -86,7 +85,8 @@ class Sender:
         slot = slot_for(name) if contract is not None and task_id is None else None
         if slot is not None:
             task_id, options = slot.id, with_slot(slot, options)
-        draft, captured = self._draft(name, args, kwargs, countdown, eta, task_id, task, by_celery, options)
+        wired = self._wired(task, contract, args or (), kwargs or {}, gather)
+        draft, captured = self._draft(name, wired, countdown, eta, task_id, task, by_celery, options)
         attempt = current_attempt.get()
         if attempt is not None and gather is None and draft.id == attempt.job.id:
             attempt.kept = draft
@@ -115,12 +115,6 @@ class Sender:
             raise refusal
         return handle
 
-    def _task_named(self, name: str) -> Any:
-        """A task that is declared but not yet bound must not slip past its guard: the app is finalized first, if it may be."""
-        app = self._app
-        registry = app.tasks if app.autofinalize and not app.finalized else app._tasks
-        return registry.get(name)
-
     def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
         limit = self._runtime.settings.payload_limit
         if contract is None:
@@ -128,12 +122,20 @@ class Sender:
                 # no claim will look at the row's deadline; the worker looks at the header, as ever
                 draft.headers["expires"] = (self._app.now() + draft.expires_in).isoformat()
             return carry(draft, limit)
-        return prepare(draft, contract, self._runtime.signature_of(task), running_job.get(), limit)
+        return prepare(draft, contract, self._runtime.shape_of(task).signature, running_job.get(), limit)
+
+    def _wired(self, task: Any, contract: Effective | None, args: Any, kwargs: Any, gather: Collected | None) -> Wired:
+        if contract is None:
+            return Wired(args, kwargs)
+        if gather is not None and gather.versions is not None:
+            return Wired(args, kwargs, gather.versions)
+        return self._runtime.shape_of(task).wire(args, kwargs, by_celery=gather is not None and gather.by_celery)
 
     def _draft(
-        self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
+        self, name: str, wired: Wired, countdown: Any, eta: Any, task_id: str | None, task: Any,
         by_celery: bool, options: dict[str, Any],
     ) -> tuple[Draft, Captured]:  # fmt: skip
+        args, kwargs = wired.args, wired.kwargs
         in_canvas = by_celery or any(options.get(option) for option in _CANVAS)
         expires = options.pop("expires", getattr(task, "expires", None))
         try:
@@ -145,8 +147,8 @@ class Sender:
             id=headers["id"],
             task=name,
             queue=captured.queue,
-            args=args or (),
-            kwargs=kwargs or {},
+            args=args,
+            kwargs=kwargs,
             came_back=None if by_celery else captured.decoded(),
             body=captured.body,
             headers=headers,
@@ -158,6 +160,8 @@ class Sender:
             parent_id=headers.get("parent_id"),
             root_id=headers.get("root_id"),
             group_id=headers.get("group"),
+            versions=wired.versions,
+            payloads=wired.payloads,
         )
         return draft, captured
 
@@ -241,11 +245,3 @@ def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:
     gather.jobs.append(job)
     gather.results.append(captured.result)
     return captured.result
-
-
-def signature_of(task: Any) -> inspect.Signature | None:
-    """The signature of a task's body without ``self``; None where it cannot be read."""
-    try:
-        return inspect.signature(body_of(task))
-    except (TypeError, ValueError):
-        return None

@@ -27,6 +27,9 @@ __all__ = ["speak"]
 
 logger = logging.getLogger("celery_guard.run")
 
+#: The body was not repeated: it goes on as something else, or was not called yet.
+_IN_SILENCE = (Reason.REPLACED, Reason.HANDED_OVER, Reason.HELD_VERSION)
+
 
 #: The failure of a job that ended because its deadline was over, as it is stored.
 _EXPIRED = f"{DeadlinePassed.__module__}.{DeadlinePassed.__qualname__}"
@@ -46,8 +49,8 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
             request.guard_tells = fence
             return body.value
         case Again(next=next, error=error):
-            if next.reason in (Reason.REPLACED, Reason.HANDED_OVER):
-                raise Ignore("replaced")
+            if next.reason in _IN_SILENCE:
+                raise Ignore(str(next.reason))
             raise Retry(exc=_exception(error), when=next.delay.total_seconds())
         case Dead(fence=fence, next=next, error=DeadlinePassed() as error) if next.reason is Reason.EXPIRED:
             _say_dead(task, error)

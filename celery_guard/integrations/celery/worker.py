@@ -40,6 +40,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
                 "this app knows guarded tasks of another app and has no guard of its own: it cannot run them"
             )
             return
+        runtime.register_aliases()
         if not worker.pool_cls.__module__.endswith("prefork"):
             runtime.connections = max(runtime.connections, (worker.concurrency or 1) + 4)
         try:
