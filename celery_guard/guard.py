@@ -34,6 +34,10 @@ class Guard:
     """
 
     def __init__(self, app: Celery, **settings: Any) -> None:
+        if not isinstance(app, Celery):
+            raise ConfigurationError(
+                f"Guard: found {type(app).__name__}, expected the Celery app: Guard(app, store=...)."
+            )
         check_names(settings)
         self._runtime: Runtime = install(app, settings)
         self._runtime.made_by_guard = True

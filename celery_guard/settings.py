@@ -237,12 +237,16 @@ def _unknown(name: str, origin: str) -> str:
     return f"There is no setting {name!r} (from {origin}); {advice}"
 
 
+_DURATIONS = "expected seconds, or a number with a unit: 500ms, 20s, 5m, 2h, 7d"
+
+
 def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         name = str(problem["loc"][0]) if problem["loc"] else ""
         said = f"{name} (from {origins[name]}): found {_shown(name, values[name])}; " if name else ""
-        lines.append(said + problem["msg"].removeprefix("Value error, "))
+        no_duration = problem["type"] == "time_delta_parsing"
+        lines.append(said + (_DURATIONS if no_duration else problem["msg"].removeprefix("Value error, ")))
     return "; ".join(lines) + "."
 
 

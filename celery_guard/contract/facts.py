@@ -61,6 +61,10 @@ class TaskFacts:
     limit: timedelta | None = None
     soft: timedelta | None = None
     serializer: str = "json"
+    #: Attributes that hold a contract which nobody reads.
+    unread: tuple[str, ...] = ()
+    #: Failures that the contract names, and that are not there.
+    unknown_failures: tuple[str, ...] = ()
 
     @property
     def own(self) -> bool:

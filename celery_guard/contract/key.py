@@ -167,6 +167,21 @@ class _Call:
             found = found[step]
         return found
 
+    def named(self, path: str) -> Any:
+        """The value at a path that names the call: None is no name, but for an argument that may be left out."""
+        value = self.value(path)
+        if value is None and not self._is_optional(path):
+            raise EnqueueError(
+                f"{self.task_name}: Contract.key names {path!r}, and it is None in this call, so all such calls would be one. If the "
+                "database makes the value, flush the session first; where a call may have no key, make Contract.key a function "
+                "that returns None for it. Nothing was enqueued."
+            )
+        return value
+
+    def _is_optional(self, path: str) -> bool:
+        parameter = None if self.signature is None else self.signature.parameters.get(path)
+        return parameter is not None and parameter.default is not Parameter.empty
+
     def _missing(self, path: str, why: str) -> NoReturn:
         raise EnqueueError(f"{self.task_name}: the contract names {path!r}, but {why}. Nothing was enqueued.")
 
@@ -175,7 +190,7 @@ def _key_values(key: Key, call: _Call) -> dict[str, Any] | None:
     if callable(key):
         value = key(*call.args, **call.seen)
         return None if value is None else {"key": value}
-    return {name: call.value(name) for name in _names(key)}
+    return {name: call.named(name) for name in _names(key)}
 
 
 def _matched(match: tuple[str, ...] | None, call: _Call) -> str:

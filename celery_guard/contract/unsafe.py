@@ -176,6 +176,23 @@ def _contracts(facts: AppFacts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _unread(facts: AppFacts) -> Iterator[Finding]:
+    yield from _about(
+        "CHECK-303", Severity.ERROR, (task for task in facts.tasks if task.unread),
+        "a contract that nobody reads",
+        "A contract counts on a guarded task, under the name `contract`; elsewhere Celery keeps it as any other attribute, and says nothing.",
+        "base=GuardedTask on the task, and contract=Contract(...).",
+    )  # fmt: skip
+    for task in facts.tasks:
+        if task.unknown_failures:
+            yield from _about(
+                "CHECK-304", Severity.WARNING, [task],
+                f"Retry names failures that are not there ({', '.join(task.unknown_failures)})",
+                "No exception will ever be one of them, so what should be final may be repeated, or the other way round.",
+                "Write the class itself, or its whole dotted name ('requests.Timeout'); and install its library where workers run.",
+            )  # fmt: skip
+
+
 #: Names under which kombu knows the codecs that turn bytes into objects of any kind.
 _UNSAFE_CODECS = frozenset({"pickle", "application/x-python-serialize"})
 
@@ -247,6 +264,7 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
     _limits_of_the_pool,
     _green,
     _contracts,
+    _unread,
     _codecs,
     _eager,
     _store,
@@ -256,5 +274,5 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
 #: Every code there is.
 CODES = (
     "CHECK-101", "CHECK-102", "CHECK-103", "CHECK-104", "CHECK-201", "CHECK-202", "CHECK-203", "CHECK-301", "CHECK-302",
-    "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-601",
+    "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-601",
 )  # fmt: skip

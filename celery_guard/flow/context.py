@@ -136,9 +136,10 @@ class RunningJob:
     def downstream_key(self, name: str) -> str:
         """A stable idempotency key for a call to somebody else: the same in every attempt and replay of this job.
 
-        ``name`` tells several calls of one job apart. 32 hexadecimal digits.
+        A job with a key shares it with every other job of that key, be it enqueued after this one has died: one order is charged once,
+        whoever sends it again. ``name`` tells several calls of one job apart. 32 hexadecimal digits.
         """
-        return hashlib.sha256(f"{self.id}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return hashlib.sha256(f"{self.key or self.id}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def __repr__(self) -> str:
         return f"<RunningJob {self.id} attempt {self.attempt} fence {self.fence}>"

@@ -175,5 +175,10 @@ class Job:
 
     @property
     def shown_state(self) -> str:
-        """The state as people see it: a running job that was asked to stop is ``cancelling``."""
+        """The state as people see it.
+
+        A running job that was asked to stop is ``cancelling``. A message of a task without a guard is ``published``, and no more is known of it.
+        """
+        if self.kind is Kind.CARRIED and self.state is State.SUCCEEDED:
+            return "published"
         return "cancelling" if self.cancel and self.state is State.RUNNING else self.state.value

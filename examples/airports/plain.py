@@ -14,7 +14,7 @@ from .models import BROKER, Base, Batch, new_session
 files.register()  # the embedded broker, which is not Celery's
 app = Celery("airports-plain", broker=BROKER)
 app.conf.task_ignore_result = True
-# Celery has two ways: acknowledge a message before the body runs (its default), or after it.
+# Celery has two ways: acknowledge a message before the body runs (its default), or after it; and then a lost worker's goes back.
 app.conf.task_acks_late = app.conf.task_reject_on_worker_lost = bool(os.environ.get("AIRPORTS_LATE_ACKS"))
 
 

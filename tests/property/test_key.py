@@ -98,7 +98,9 @@ def body(a: Any, b: Any = 1, *, c: Any = "x", d: Any = None) -> None: ...
 @st.composite
 def spellings(draw: st.DrawFn) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]:
     """Two ways to write one call: positional or by name, with or without defaults, in any order."""
-    values = {name: draw(VALUES) for name in ("a", *draw(st.sets(st.sampled_from(NAMES[1:]))))}
+    # None names no call, where the argument has to be given
+    values = {"a": draw(VALUES.filter(lambda value: value is not None))}
+    values |= {name: draw(VALUES) for name in draw(st.sets(st.sampled_from(NAMES[1:])))}
     full = {"b": 1, "c": "x", "d": None, **values}
     by_name = [name for name in draw(st.permutations(list(full))) if name in values or draw(st.booleans())]
     positional = draw(st.integers(0, 2))

@@ -5,9 +5,12 @@ Nothing is connected to: the broker's and the backend's classes are asked, not t
 
 from __future__ import annotations
 
+import builtins
 import logging
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 from celery import Celery
@@ -15,7 +18,9 @@ from celery.app import backends
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.exceptions import ImproperlyConfigured
 
+from celery_guard.contract.contract import Contract
 from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
+from celery_guard.contract.retry import Retry
 from celery_guard.contract.unsafe import findings
 
 from .runtime import Runtime, runtime_of
@@ -100,7 +105,34 @@ def _task(runtime: Runtime, task: Any) -> TaskFacts:
         limit=_duration(limit),
         soft=_duration(soft),
         serializer=str(task.serializer),
+        unread=tuple(_unread(task)),
+        unknown_failures=() if contract is None else tuple(_unknown_failures(contract.retry)),
     )
+
+
+def _unread(task: Any) -> Iterator[str]:
+    """Where a contract was written that no guard looks at: on a plain task, or under a misspelt name."""
+    for kind in type(task).__mro__:
+        for name, value in vars(kind).items():
+            if isinstance(value, Contract) and not (name == "contract" and getattr(task, "guarded", False)):
+                yield name
+
+
+def _unknown_failures(retry: Retry) -> Iterator[str]:
+    """Dotted names that no class answers to, as far as can be told without importing anything."""
+    for name in (*retry.on, *retry.never, *retry.throttled):
+        if isinstance(name, str) and not _may_exist(name):
+            yield name
+
+
+def _may_exist(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        return hasattr(builtins, name)
+    if module in sys.modules:
+        return hasattr(sys.modules[module], attribute)
+    root = module.partition(".")[0]
+    return root in sys.modules or find_spec(root) is not None
 
 
 def _broker(app: Celery) -> tuple[str, timedelta | None]:

@@ -35,6 +35,7 @@ logger = logging.getLogger("celery_guard.relay")
 RELAY_TASK = "celery_guard.relay"
 
 _RESTART = Backoff(base=0.5, cap=30)
+_WAS_STOPPED = "was told to stop"
 #: One that lived for so long (seconds) was well: the next death is the first again.
 _HEALTHY = 60.0
 
@@ -114,7 +115,9 @@ class _Beside(threading.Thread):
                 return
             deaths = 0 if time.monotonic() - began > _HEALTHY else deaths
             pause = _RESTART.delay(deaths, random.Random(), timedelta(seconds=0.5))
-            logger.error("the relay died (%s); starting it again in %s", how, pause)
+            # one that was told to stop, with the whole process group as often as not, has done nothing wrong
+            level = logging.INFO if how == _WAS_STOPPED else logging.ERROR
+            logger.log(level, "the relay %s; starting it again in %s", how, pause)
             deaths += 1
             if not self._stopped.wait(pause.total_seconds()) and self._forks:
                 self._fork()
@@ -123,13 +126,13 @@ class _Beside(threading.Thread):
         """One relay's life; how it ended."""
         if self._forks:
             self._process.join()
-            return f"exit code {self._process.exitcode}"
+            return f"died (exit code {self._process.exitcode})" if self._process.exitcode else _WAS_STOPPED
         try:
             make_relay(self._runtime).run(self._stopped)
         except Exception as error:
             logger.debug("the relay's thread", exc_info=True)
-            return repr(error)
-        return "by itself"
+            return f"died ({error!r})"
+        return _WAS_STOPPED
 
     def stop(self) -> None:
         """Let the relay finish its batch; kill it if that takes longer than ``drain``."""

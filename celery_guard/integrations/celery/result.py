@@ -1,15 +1,18 @@
-"""A body's value as the store keeps it, and back: encoded once, handed back byte for byte."""
+"""A body's value as the store keeps it, and back: encoded once, handed back byte for byte; and a duplicate's handle on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from celery import states
+from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
 from kombu.serialization import dumps, loads
 
 from celery_guard.job.row import StoredResult
 
-__all__ = ["decode_result", "encode_result"]
+__all__ = ["decode_result", "encode_result", "handle_on"]
 
 
 def encode_result(task: Any, value: Any, needed: bool) -> StoredResult | None:
@@ -36,3 +39,36 @@ def decode_result(result: StoredResult | None) -> Any:
     if result is None:
         return None
     return loads(result.body, result.content_type, result.content_encoding, accept={result.content_type})
+
+
+def handle_on(kind: type[AsyncResult], id: str, stored: Callable[[], StoredResult | None]) -> AsyncResult:
+    """A handle on a job that has succeeded, which reads its value from the store, when somebody asks.
+
+    The result backend may have forgotten it (``result_expires``), may never have been told it, or there may be none.
+    """
+    handle: Any = _kind_of_handle(kind)(id)
+    handle.guard_stored = stored
+    return handle
+
+
+#: One class of handles for each app's own class of them.
+_kinds: dict[Any, Any] = {}
+
+
+def _kind_of_handle(kind: Any) -> Any:
+    if kind not in _kinds:
+
+        class StoredHandle(kind):  # type: ignore[misc]
+            def _get_task_meta(self) -> Any:
+                if self._cache is None:
+                    value = decode_result(self.guard_stored())
+                    self._set_cache({"status": states.SUCCESS, "result": value, "traceback": None, "children": []})
+                return self._cache
+
+            def get(self, *args: Any, **options: Any) -> Any:
+                self._get_task_meta()
+                return super().get(*args, **options)
+
+        StoredHandle.__name__ = StoredHandle.__qualname__ = kind.__name__
+        _kinds[kind] = StoredHandle
+    return _kinds[kind]

@@ -6,6 +6,7 @@ none. Making it opens nothing and reads no configuration, so it is safe at impor
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 
-from celery_guard.contract.contract import Effective
+from celery_guard.contract.contract import Contract, Effective
+from celery_guard.contract.measure import refuse
 from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
 from celery_guard.contract.shape import Shape, shape_of
 from celery_guard.errors import ContractError, NotGuardedError
@@ -30,6 +33,8 @@ from celery_guard.store.protocol import Store
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
+
+logger = logging.getLogger("celery_guard.enqueue")
 
 #: Where an app keeps its runtime.
 ATTRIBUTE = "_celery_guard"
@@ -108,6 +113,8 @@ class Runtime:
             return None
         contract = self._contracts.get(task.name)
         if contract is None:
+            if not isinstance(task.contract, (Contract, type(None))):
+                refuse(f"{task.name}: contract", task.contract, "a Contract", "write contract=Contract(...)")
             signature = signature_of(task)
             contract = resolve(task.contract, read_options(task), signature, task.name)
             self._shapes[task.name] = shape_of(task.name, body_of(task), signature, named=contract.named)
@@ -168,10 +175,19 @@ class Runtime:
                 raise _two_tasks(name, alias)
 
     def listen_for(self, task_id: str, result: Any) -> None:
-        """Only ``rpc://`` needs to know at enqueue that somebody may ask for this result: it has no other place for it."""
+        """Only ``rpc://`` needs to know at enqueue that somebody may ask for this result: its queue is made on the broker.
+
+        One try: the job is accepted, so a broker that is down is no error here.
+        """
         backend = self.app.backend
-        if not getattr(result, "ignored", False) and type(backend).__module__ == "celery.backends.rpc":
-            backend.on_task_call(None, task_id)
+        if getattr(result, "ignored", False) or type(backend).__module__ != "celery.backends.rpc":
+            return
+        with self.app.pool.acquire(block=True) as connection:
+            try:
+                connection.ensure_connection(max_retries=1)
+                backend.on_task_call(self.app.amqp.Producer(connection), task_id)
+            except (OperationalError, *connection.connection_errors) as error:
+                logger.warning("job %s is accepted; its result cannot reach this process (rpc://): %s", task_id, error)
 
 
 def runtime_of(app: Celery) -> Runtime:

@@ -29,12 +29,14 @@ from celery_guard.errors import EnqueueError, PayloadError
 from celery_guard.flow.context import running_job
 from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
 from celery_guard.job.refusal import explain_refusal
-from celery_guard.job.row import NewJob
+from celery_guard.job.row import NewJob, StoredResult
+from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
 from .attempt import Collected, collector, current_attempt
 from .capture import Captured, capture
 from .passage import open_door
+from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
 
 if TYPE_CHECKING:
@@ -174,12 +176,22 @@ class Sender:
     def _handle(self, result: Any, answer: Enqueued) -> Any:
         """Celery's handle, marked. A bare duplicate's handle is that of the job that holds the key."""
         if isinstance(answer, Duplicate):
-            result = type(result)(answer.holder)
+            result = self._handle_on_holder(type(result), answer)
         elif isinstance(answer, (Accepted, Buffered)):
             self._runtime.listen_for(answer.id, result)
         if isinstance(answer, Buffered):
             answer.heard = partial(_mark, result)
         return _mark(result, answer)
+
+    def _handle_on_holder(self, kind: Any, answer: Duplicate) -> Any:
+        if answer.state is not State.SUCCEEDED:
+            return kind(answer.holder)
+
+        def stored() -> StoredResult | None:
+            found = self._runtime.store.outcome(answer.holder)
+            return None if found is None else found[1]
+
+        return handle_on(kind, answer.holder, stored)
 
     def _from_now(self, seconds: float | None, instant: Any) -> timedelta:
         """A duration from now: by this process's clock, against which the caller has written its instant."""

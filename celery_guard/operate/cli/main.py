@@ -49,7 +49,7 @@ class _Words(click.Group):
         try:
             return super().invoke(ctx)
         except GuardError as error:
-            click.echo(f"error [{error.code}]: {error}", err=True)
+            click.echo(f"error [{error.code}]: {' '.join(str(error).split())}", err=True)
             ctx.exit(error.exit_code)
 
 

@@ -28,11 +28,12 @@ _RELAY = "relay:"
 def status(target: Target) -> None:
     """Who is alive, what waits, and for how long.
 
-    Exit status 1 if jobs are due and no relay is alive.
+    Exit status 1 if no relay is alive while jobs are due, published or running: nobody would bring them back.
     """
     beats, counts, due = target.store.heartbeats(), target.store.counts(), target.store.next_due()
     relays = [beat for beat in beats if beat.name.startswith(_RELAY) and beat.live]
-    stuck = not relays and due is not None and due <= timedelta(0)
+    is_due = due is not None and due <= timedelta(0)
+    stuck = not relays and (is_due or any(counts.get(state) for state in (State.SENT, State.RUNNING)))
     if target.terminal.as_json:
         target.terminal.json(
             {
@@ -51,7 +52,9 @@ def status(target: Target) -> None:
             waiting, (Column("state", lambda row: row[0]), Column("jobs", lambda row: str(row[1]))), "no jobs"
         )
     if stuck:
-        target.terminal.note(f"Jobs are due and no relay is alive: start a worker, or type: {target.typed('relay')}")
+        target.terminal.note(
+            f"Jobs are under way and no relay is alive: start a worker, or type: {target.typed('relay')}"
+        )
         click.get_current_context().exit(1)
 
 

@@ -126,9 +126,11 @@ def load_app(name: str) -> Celery:
     except GuardError:
         raise
     except ModuleNotFoundError as error:
+        own = str(error.name).replace(":", ".").split(".")[0] == name.replace(":", ".").split(".")[0]
+        repair = "name it as in `celery -A`, from the directory that its import starts from (or --workdir)"
         raise ConfigurationError(
-            f"The app {name!r} cannot be loaded: there is no module {error.name!r} here. To repair: name it as in `celery -A`, "
-            "from the directory that its import starts from (or --workdir)."
+            f"The app {name!r} cannot be loaded: there is no module {error.name!r} here. To repair: "
+            f"{repair if own else 'install what it imports'}."
         ) from error
     except AttributeError as error:
         raise ConfigurationError(f"The app {name!r} cannot be loaded: {error}.") from error

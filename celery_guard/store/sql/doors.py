@@ -139,8 +139,8 @@ def _connection_of(transaction: object) -> Connection:
                 "using(session.connection(bind_arguments={...}))."
             ) from error
     raise TypeError(
-        f"There is no door for {type(transaction).__name__}. Give a Session or a Connection of SQLAlchemy's (or their Async kinds), "
-        "on the store's database."
+        f"Jobs cannot be enqueued through a {type(transaction).__name__}. Give a Session or a Connection of SQLAlchemy's (or their "
+        "Async kinds), on the store's database: it is the transaction that they join."
     )
 
 

@@ -61,6 +61,8 @@ UNSAFE: Sequence[tuple[str, AppFacts, list[tuple[str, str]]]] = [
         [("CHECK-201", "warning"), ("CHECK-202", "warning"), ("CHECK-203", "warning")],
     ),
     ("no owner", app(guarded(contract=replace(SAFE, owner=None))), [("CHECK-301", "info")]),
+    ("a contract nobody reads", app(plain(unread=("contract",))), [("CHECK-303", "error")]),
+    ("a failure that is not there", app(guarded(unknown_failures=("CardDeclinedd",))), [("CHECK-304", "warning")]),
     ("retries without a key", app(guarded(contract=replace(SAFE, key=None))), [("CHECK-302", "info")]),
     ("pickle accepted", app(serializers={"accept_content": ("json", "pickle")}), [("CHECK-401", "error")]),
     ("pickle by its type", app(serializers={"accept_content": ("application/x-python-serialize",)}), [("CHECK-401", "error")]),

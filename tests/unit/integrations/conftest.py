@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from celery_guard import Guard
+from celery_guard import Contract, Guard, GuardedTask
 
 #: Nothing listens at port 1: what needs the broker fails at once.
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -49,3 +49,11 @@ def stored(app: Celery) -> Callable[[str], Any]:
         return json.loads(payload.body), json.loads(payload.headers), json.loads(payload.delivery)
 
     return read
+
+
+@pytest.fixture
+def charge(app: Celery) -> Any:
+    @app.task(base=GuardedTask, name="charge", shared=False, contract=Contract(key="order"))
+    def charge(order: int, amount: int = 1, tenant: str | None = None) -> None: ...
+
+    return charge

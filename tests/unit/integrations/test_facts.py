@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -185,3 +186,19 @@ def test_an_app_without_a_guard_has_no_facts() -> None:
 def test_settings_that_make_no_sense_are_an_error(make: Make) -> None:
     with pytest.raises(SettingError):
         read_facts(make(store="nowhere"))
+
+
+def test_a_contract_that_nobody_reads_is_found(make: Make) -> None:
+    contract = Contract(owner="payments")
+    assert task(make(), contract=contract).unread == ("contract",)
+    assert task(make(), base=GuardedTask, contact=contract).unread == ("contact",)
+    assert task(make(), base=GuardedTask, contract=contract).unread == ()
+
+
+def test_a_failure_that_is_not_there_is_found_and_nothing_is_imported_for_it(make: Make) -> None:
+    there = ("ConnectionError", "celery.exceptions.Ignore", "xmlrpc.client.Fault", ValueError)
+    misspelt = ("CardDeclined", "celery.exceptions.Ignoree", "no_such_library.Error")
+    declared = Contract(retry=Retry(max_attempts=2, on=there, never=misspelt))
+    loaded = set(sys.modules)
+    assert task(make(), base=GuardedTask, contract=declared).unknown_failures == misspelt
+    assert not {name for name in set(sys.modules) - loaded if name.startswith("xmlrpc")}

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from celery_guard import (
     ConfigurationError,
     Contract,
+    ContractError,
     EnqueueError,
     Guard,
     GuardedTask,
@@ -26,7 +27,7 @@ from celery_guard import (
     State,
     Timing,
 )
-from celery_guard.job.verdict import Accepted, Conflict, Duplicate
+from celery_guard.job.verdict import Accepted
 
 
 @pytest.fixture
@@ -36,14 +37,6 @@ def add(app: Celery) -> Any:
         return x + y
 
     return add
-
-
-@pytest.fixture
-def charge(app: Celery) -> Any:
-    @app.task(base=GuardedTask, name="charge", shared=False, contract=Contract(key="order"))
-    def charge(order: int, amount: int = 1, tenant: str | None = None) -> None: ...
-
-    return charge
 
 
 @pytest.fixture
@@ -65,6 +58,9 @@ def test_a_guarded_message_is_of_protocol_2_and_others_are_as_the_app_says(make_
     assert json.loads(payload.headers)["id"] == sent.id
     plain = app.amqp.create_task_message("id", "other", (), {})
     assert (plain.headers, plain.body["id"]) == ({}, "id")
+
+
+def nothing() -> None: ...
 
 
 def ids(app: Celery) -> set[str]:
@@ -219,45 +215,25 @@ def test_another_broker_is_refused_aloud(app: Celery, add: Any) -> None:
         add.apply_async((1,), connection=Connection("redis://127.0.0.1:2/0"))
 
 
-def test_a_duplicate_is_the_holders_handle(app: Celery, charge: Any) -> None:
-    first = charge.delay(1)
-    again = charge.apply_async(kwargs={"order": 1, "amount": 1})
-    assert again.id == first.id
-    assert again.duplicate
-    assert isinstance(again.answer, Duplicate)
-    assert ids(app) == {first.id}
+def test_a_job_is_accepted_though_rpc_has_no_broker_to_make_its_queue_on(
+    make_app: Callable[..., Celery], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(result_backend="rpc://")
+    task = app.task(nothing, name="t", base=GuardedTask, shared=False)
+    result = task.delay()
+    assert ids(app) == {result.id}
+    assert f"job {result.id} is accepted; its result cannot reach this process" in caplog.text
 
 
-def test_the_same_key_with_another_payload_is_a_conflict(app: Celery, charge: Any) -> None:
-    first = charge.delay(1)
-    with pytest.raises(KeyConflict) as caught:
-        charge.delay(1, amount=99)
-    assert caught.value.holder == first.id
-    assert ids(app) == {first.id}
+@pytest.mark.parametrize("contract", [{"owner": "payments"}, "payments"])
+def test_what_is_no_contract_is_refused_by_name(app: Celery, contract: Any) -> None:
+    with pytest.raises(ContractError, match=r"t: contract: found .*, expected a Contract"):
+        app.task(nothing, name="t", base=GuardedTask, shared=False, contract=contract).delay()
 
 
-def test_tenants_do_not_share_keys(app: Celery, charge: Any) -> None:
-    one, two = charge.delay(1, tenant="a"), charge.delay(1, tenant="b")
-    assert one.id != two.id
-    assert {app.guard.store.job(one.id).tenant, app.guard.store.job(two.id).tenant} == {"a", "b"}
-
-
-def test_a_duplicate_inside_a_canvas_follows_the_holder_under_its_own_id(app: Celery, charge: Any) -> None:
-    app.conf.result_backend = "cache+memory://"
-    first = charge.delay(1)
-    result = group(charge.si(1), charge.si(2)).apply_async()
-    follower = app.guard.store.job(result.results[0].id)
-    assert follower.holder == first.id
-    assert follower.reason.value == "held_key"
-
-
-def test_enqueue_many_answers_in_order_and_one_refusal_stops_nobody(app: Celery, charge: Any) -> None:
-    first = charge.delay(1)
-    handles = charge.enqueue_many([{"order": 1}, {"order": 1, "amount": 5}, [2], {"order": 3}])
-    assert [type(handle.answer) for handle in handles] == [Duplicate, Conflict, Accepted, Accepted]
-    assert ids(app) == {first.id, handles[2].id, handles[3].id}
-    assert [handle.duplicate for handle in handles] == [True, False, False, False]
-    assert charge.enqueue_many([]) == []
+def test_a_guard_of_no_app_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"found NoneType, expected the Celery app"):
+        Guard(None)
 
 
 def test_enqueue_many_returns_the_results_of_what_celery_runs_at_once(app: Celery, add: Any) -> None:

@@ -98,22 +98,26 @@ def beat(name: str = "relay:0", live: bool = True) -> Heartbeat:
 
 
 @pytest.mark.parametrize(
-    ("beats", "due", "status"),
+    ("beats", "due", "more", "status"),
     [
-        ([beat()], timedelta(seconds=-90), 0),
-        ([], timedelta(seconds=-90), 1),
-        ([], timedelta(0), 1),
-        ([beat(live=False)], timedelta(seconds=-90), 1),
-        ([beat("worker:a")], timedelta(seconds=-90), 1),
-        ([], timedelta(seconds=90), 0),
-        ([], None, 0),
+        ([beat()], timedelta(seconds=-90), {}, 0),
+        ([], timedelta(seconds=-90), {}, 1),
+        ([], timedelta(0), {}, 1),
+        ([beat(live=False)], timedelta(seconds=-90), {}, 1),
+        ([beat("worker:a")], timedelta(seconds=-90), {}, 1),
+        ([], timedelta(seconds=90), {}, 0),
+        ([], None, {}, 0),
+        ([], None, {State.RUNNING: 1}, 1),
+        ([], None, {State.SENT: 1}, 1),
+        ([beat()], None, {State.SENT: 1, State.RUNNING: 1}, 0),
+        ([], None, {State.SUCCEEDED: 1, State.DEAD: 1}, 0),
     ],
-    ids=["relayed", "nobody", "just due", "dead", "another", "later", "nothing"],
+    ids=["relayed", "nobody", "just due", "dead", "another", "later", "nothing", "running", "sent", "at work", "ended"],
 )
-def test_status_is_well_unless_jobs_are_due_and_nobody_relays(
-    run: Run, beats: list[Heartbeat], due: timedelta | None, status: int
+def test_status_is_well_unless_jobs_are_under_way_and_nobody_relays(
+    run: Run, beats: list[Heartbeat], due: timedelta | None, more: dict[State, int], status: int
 ) -> None:
-    store = Canned(heartbeats=beats, counts={State.PENDING: 3}, next_due=due)
+    store = Canned(heartbeats=beats, counts={State.PENDING: 3, **more}, next_due=due)
     result = run("status", store=store)
     assert result.exit_code == status
     assert ("no relay is alive" in result.stderr) is bool(status)
