@@ -334,3 +334,17 @@ def test_on_a_terminal_there_is_a_table(small_shell: Shell, small_store: Store) 
         os.close(theirs)
     assert "\x1b[1m" in shown
     assert job.id in shown
+
+
+def test_a_worker_whose_store_has_no_tables_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(
+        "from celery import Celery\nfrom celery_guard import Guard, GuardedTask\n"
+        f"app = Celery('bare', broker='memory://')\nGuard(app, store='sqlite:///{tmp_path}/none.db')\n"
+        "app.task(lambda x: x, name='t', base=GuardedTask)\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "celery", "-A", "bare", "worker", "-P", "solo"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "The worker does not start [GUARD-302]: The store's tables are missing" in ended.stderr
+    assert "Traceback" not in ended.stderr

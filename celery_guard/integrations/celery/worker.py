@@ -16,7 +16,7 @@ from typing import Any
 
 from celery import bootsteps
 
-from celery_guard.errors import StoreError, StoreUnavailableError
+from celery_guard.errors import GuardError, StoreError, StoreUnavailableError
 from celery_guard.job.envelope import HEADER
 
 from .facts import log_findings
@@ -43,6 +43,13 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
         runtime.register_aliases()
         if not worker.pool_cls.__module__.endswith("prefork"):
             runtime.connections = max(runtime.connections, (worker.concurrency or 1) + 4)
+        try:
+            self._look(worker, runtime)
+        except GuardError as error:
+            # one line that says what to do, instead of Celery's traceback of it
+            raise SystemExit(f"The worker does not start [{error.code}]: {error}") from error
+
+    def _look(self, worker: Any, runtime: Any) -> None:
         try:
             runtime.store.check()
         except StoreUnavailableError as error:
