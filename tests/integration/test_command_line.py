@@ -340,7 +340,7 @@ def test_a_worker_whose_store_has_no_tables_ends_in_one_line(tmp_path: Path) -> 
     (tmp_path / "bare.py").write_text(
         "from celery import Celery\nfrom celery_guard import Guard, GuardedTask\n"
         f"app = Celery('bare', broker='memory://')\nGuard(app, store='sqlite:///{tmp_path}/none.db')\n"
-        "app.task(lambda x: x, name='t', base=GuardedTask)\n",
+        "@app.task(base=GuardedTask)\ndef t(): ...\n",
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "celery", "-A", "bare", "worker", "-P", "solo"]
