@@ -66,7 +66,8 @@ class Guard:
         """Send everything inside the block in a transaction of yours: it goes out if, and only if, that commits.
 
         Works for any canvas; tasks without a guard that are sent inside travel along and go out with the rest.
-        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database; savepoints are honoured.
+        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection``, or a connection of Django's or its alias, on the store's
+        database; savepoints are honoured.
         It may be an ``AsyncSession`` or an ``AsyncConnection``, with ``async with`` or ``with``: what is sent inside is then written
         before that commits, and the commit fails if it cannot be (see docs/howto/async.md).
 
@@ -75,7 +76,7 @@ class Guard:
             TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
-        return Passing(self.store.door(transaction))
+        return Passing(self._runtime.door(transaction))
 
     def relay(self) -> Relay:
         """A relay for this thread: ``relay().drain()`` publishes what is due, which is handy in tests."""

@@ -76,7 +76,8 @@ class Settings(BaseModel):
 
     store: str = Field(
         repr=False,
-        description="Where jobs are remembered, as a URL: postgresql+psycopg://…, mysql+pymysql://…, sqlite:///…. "
+        description="Where jobs are remembered, as a URL: postgresql+psycopg://…, mysql+pymysql://…, sqlite:///…; "
+        "django://default for a database of Django's, which is the default where celery_guard.integrations.django is installed. "
         "The password in it is never printed.",
     )
     lease: _Positive = _seconds(

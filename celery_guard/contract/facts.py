@@ -89,6 +89,8 @@ class AppFacts:
     counts_chords_by_increment: bool = False
     #: The store's URL without its password.
     store: str = ""
+    #: The app is a Django project's, and the store is none of Django's databases.
+    beside_django: bool = False
     #: What the store cannot keep, by guarantee.
     limits: Mapping[str, str] = field(default_factory=dict)
     relay: bool = True

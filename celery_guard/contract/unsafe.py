@@ -247,6 +247,15 @@ def _store(facts: AppFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _beside_django(facts: AppFacts) -> Iterator[Finding]:
+    if facts.beside_django:
+        yield Finding(
+            "CHECK-505", Severity.WARNING, f"the store ({facts.store}) is none of Django's databases by name",
+            "A job that is enqueued inside atomic() does not join that transaction: it goes out whether that commits or not.",
+            "Leave the setting store out, or name the database by its alias: django://default.",
+        )  # fmt: skip
+
+
 def _chords(facts: AppFacts) -> Iterator[Finding]:
     if facts.counts_chords_by_increment:
         yield Finding(
@@ -268,11 +277,13 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
     _codecs,
     _eager,
     _store,
+    _beside_django,
     _chords,
 )
 
 #: Every code there is.
 CODES = (
     "CHECK-101", "CHECK-102", "CHECK-103", "CHECK-104", "CHECK-201", "CHECK-202", "CHECK-203", "CHECK-301", "CHECK-302",
-    "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-601",
+    "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-505",
+    "CHECK-601",
 )  # fmt: skip

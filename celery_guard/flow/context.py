@@ -126,6 +126,9 @@ class RunningJob:
         Returns an SQLAlchemy ``Session``, the same one each time. Write with it, and enqueue as usual: the jobs join in. Do not commit
         it: that happens when the body has returned, in one transaction with the job's completion and its result, and only if this
         attempt still owns the job. If the body raises, everything is rolled back. So its effects happen exactly once.
+
+        With the store in Django's database (``django://default``) it is a block, ``with job.transaction():``, in the transaction that
+        Django's connection is in from then on: what the ORM writes there commits together with the end of this job.
         """
         return self._ownership.enlist().session
 

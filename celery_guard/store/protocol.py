@@ -67,7 +67,7 @@ class Transaction(Protocol):
 
     @property
     def session(self) -> Any:
-        """What the body writes with: an SQLAlchemy ``Session``."""
+        """What the body writes with: an SQLAlchemy ``Session``, or Django's ``atomic()``."""
         ...
 
     @property

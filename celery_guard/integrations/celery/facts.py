@@ -22,6 +22,7 @@ from celery_guard.contract.contract import Contract
 from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.unsafe import findings
+from celery_guard.integrations.django import default_store, is_djangos
 
 from .runtime import Runtime, runtime_of
 
@@ -63,7 +64,8 @@ def read_facts(app: Celery, pool: Any = None) -> AppFacts:
         always_eager=bool(conf.task_always_eager),
         result_backend=_scheme(backend),
         counts_chords_by_increment=_increments(app, backend),
-        store=runtime.settings.shown_store,
+        store=runtime.shown_store,
+        beside_django=default_store() is not None and not is_djangos(runtime.settings.store),
         limits={name: str(text) for name, text in runtime.store.limits.items()},
         relay=runtime.settings.relay,
     )

@@ -26,9 +26,10 @@ from celery_guard.errors import ContractError, NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import Skew
+from celery_guard.integrations.django import default_store, is_djangos, is_of_django
 from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
-from celery_guard.store.protocol import Store
+from celery_guard.store.protocol import Door, Store
 
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
@@ -68,22 +69,62 @@ class Runtime:
 
         A shared task of another, guarded app is bound to every app of the process, also to those that have nothing to do with it.
         """
-        said = (
-            "store" in self._arguments or self.app.conf.get("guard_store") or f"{ENVIRONMENT_PREFIX}STORE" in os.environ
+        return self.made_by_guard or self._names_store or default_store() is not None
+
+    @property
+    def _names_store(self) -> bool:
+        return bool(
+            self._arguments.get("store")
+            or self.app.conf.get("guard_store")
+            or f"{ENVIRONMENT_PREFIX}STORE" in os.environ
         )
-        return self.made_by_guard or bool(said)
 
     @cached_property
     def settings(self) -> Settings:
         """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""
-        conf = self.app.conf
-        mine = {name[len("guard_") :]: conf[name] for name in _names(conf) if name.startswith("guard_")}
+        mine = _said(self.app.conf)
+        if not self._names_store and (default := default_store()) is not None:
+            mine["store"] = default
         return read_settings(self._arguments, mine, os.environ)
 
     @cached_property
     def store(self) -> Store:
         """The store named by the settings. Opens no connection before the first use."""
-        return open_store(self.settings.store, notify=self.settings.notify, pool_size=self.connections)
+        settings = self.settings
+        if is_djangos(settings.store):
+            from celery_guard.integrations.django.store import open_store as open_django
+
+            return open_django(settings.store, notify=settings.notify, pool_size=self.connections)
+        return open_store(settings.store, notify=settings.notify, pool_size=self.connections)
+
+    @property
+    def shown_store(self) -> str:
+        """Where the store is, without a password; also where it is one of Django's databases."""
+        settings = self.settings
+        if is_djangos(settings.store):
+            from celery_guard.integrations.django.address import alias_of, shown_url
+
+            return shown_url(alias_of(settings.store))
+        return settings.shown_store
+
+    def door(self, transaction: object) -> Door:
+        """The door for a transaction of the caller's.
+
+        Raises:
+            TypeError: there is no door for such an object.
+            WrongDatabaseError: it is not on the store's database.
+        """
+        if isinstance(transaction, str) or is_of_django(transaction):
+            from celery_guard.integrations.django.door import door_of
+
+            return door_of(self.store, transaction)
+        return self.store.door(transaction)
+
+    def around(self) -> Store | Door:
+        """Where a guarded job goes that was given no transaction: into Django's, if the store is there and one is open."""
+        store = self.store
+        around = getattr(store, "around", None)
+        return store if around is None else around() or store
 
     @cached_property
     def keeper(self) -> LeaseKeeper:
@@ -205,5 +246,12 @@ def _two_tasks(name: str, alias: str) -> ContractError:
     )
 
 
-def _names(conf: Any) -> list[str]:
-    return [str(name) for name in conf]
+def _said(conf: Any) -> dict[str, Any]:
+    """What Celery's configuration says about the guard: ``guard_lease``, or ``CELERY_GUARD_LEASE`` under the namespace CELERY."""
+    said: dict[str, Any] = {}
+    # what was set on app.conf is in lower case, comes later, and wins
+    for name in sorted(map(str, conf)):
+        plain = name.removeprefix(conf.prefix or "") if conf.prefix else name
+        if plain.startswith("guard_") or (plain != name and plain.startswith("GUARD_")):
+            said[plain[len("guard_") :].lower()] = conf[name]
+    return said

@@ -6,6 +6,7 @@ delay, apply_async, every canvas, beat, sends by name and retries all pass here.
 the id of the attempt that is running (retry, replace)  kept: settle writes it as the next generation of that job
 inside ``collecting()``                                gathered: written in one go (settle's follow-ups, ``enqueue_many``)
 inside ``using(transaction)``                          a row in the caller's transaction; tasks without a guard are carried
+a guarded task inside Django's ``atomic()``            a row in that transaction, where the store is in Django's database
 a guarded task elsewhere                               a row of its own, committed at once
 a task without a guard elsewhere                       Celery's own send, untouched
 =====================================================  ==================================================================
@@ -96,12 +97,12 @@ class Sender:
         job = self._row(draft, contract, task)
         if gather is not None:
             return _gathered(gather, job, captured)
-        answer = enqueue(door or self._runtime.store, [job])[0]
+        answer = enqueue(door or self._runtime.around(), [job])[0]
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        answers = enqueue(open_door() or self._runtime.store, gathered.jobs)
+        answers = enqueue(open_door() or self._runtime.around(), gathered.jobs)
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     async def aenqueue_many(self, gathered: Collected) -> list[Any]:

@@ -16,6 +16,7 @@ from celery.exceptions import Ignore
 
 from celery_guard.contract.contract import Contract
 from celery_guard.flow.context import RunningJob, current_job
+from celery_guard.integrations.django import is_djangos
 from celery_guard.store.protocol import Door
 
 from .attempt import Collected, collecting, current_attempt
@@ -88,15 +89,15 @@ class GuardedTask(Task):  # type: ignore[misc]
     def using(self, transaction: Any) -> Using:
         """Enqueue in a transaction of yours: the job goes out if, and only if, it commits.
 
-        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection`` on the store's database, or one of their ``Async`` kinds;
-        savepoints are honoured.
+        ``transaction`` is an SQLAlchemy ``Session`` or ``Connection``, one of their ``Async`` kinds, or a connection of Django's or its
+        alias, on the store's database; savepoints are honoured.
 
         Raises:
             TypeError: the guard has no door for such an object.
             TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
-        return Using(self, self._guard.store.door(transaction))
+        return Using(self, self._guard.door(transaction))
 
     def enqueue_many(
         self, calls: Iterable[Mapping[str, Any] | list[Any] | tuple[Any, ...]], **options: Any
@@ -133,6 +134,20 @@ class GuardedTask(Task):  # type: ignore[misc]
         """As :meth:`enqueue_many`, for coroutines; see :meth:`adelay`."""
         collected, results = self._collected(calls, options)
         return await self._guard.sender.aenqueue_many(collected) if collected.jobs else results
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> Any:
+        """As the tasks that Celery makes for Django have it; see :meth:`apply_async_on_commit`."""
+        return self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(self, *args: Any, **options: Any) -> Any:
+        """As Celery's for Django. With the store in Django's database it is ``apply_async``, which commits with the transaction
+        as it is; with another store it is Celery's own: a hook, whose job is lost when the process dies before it has run.
+        """
+        if is_djangos(self._guard.settings.store):
+            return self.apply_async(*args, **options)
+        from celery.contrib.django.task import DjangoTask
+
+        return DjangoTask.apply_async_on_commit(self, *args, **options)
 
     def on_dead(self, job_id: str, error: BaseException) -> None:
         """Called once a job of this task is dead or dropped, by the attempt that tells Celery; override as you like.

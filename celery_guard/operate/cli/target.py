@@ -101,6 +101,9 @@ class Target:
 
     def typed(self, *words: str) -> str:
         """How other words of the guard are typed, the same way in and for the same app as these."""
+        prefix = getattr(self._ctx.obj, "typed", None)
+        if prefix is not None:
+            return " ".join([prefix, *words])
         root = self._ctx.find_root()
         within = ["guard"] if self._ctx.obj is not None else []
         named = self._named if isinstance(self._named, str) else "your_module"

@@ -57,4 +57,6 @@ def engine_at(url: URL, **options: Any) -> Engine:
 
 def in_memory(url: URL) -> bool:
     """Whether the database is gone with the process."""
-    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+    return url.get_backend_name() == "sqlite" and (
+        url.database in (None, "", ":memory:") or url.query.get("mode") == "memory"
+    )

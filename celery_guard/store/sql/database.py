@@ -16,11 +16,11 @@ Nothing is inherited across a fork: the first use in another process leaves ever
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from celery_guard.errors import GuardError
@@ -40,10 +40,28 @@ _BEGIN = "guard_begin"
 
 
 class Database:
-    """Opens nothing before its first use."""
+    """Opens nothing before its first use.
 
-    def __init__(self, url: str, *, pool_size: int, pool_timeout: float, patience: Patience) -> None:
+    Args:
+        url: where it is.
+        connect: the driver's arguments for each new connection, where they are somebody else's to say; the URL then only names driver
+            and place.
+        place: what tells one place from another, as ``connect`` would say it now. Once it changes, old connections are left.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int,
+        pool_timeout: float,
+        patience: Patience,
+        connect: Callable[[], Mapping[str, Any]] | None = None,
+        place: Callable[[], Hashable] | None = None,
+    ) -> None:
         self.url = address(url)
+        self._connect = connect
+        self._place_of = place
         self.traits = traits_of(self.url.get_backend_name())
         self.patience = patience
         self._pool = {"poolclass": QueuePool, "pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
@@ -53,7 +71,7 @@ class Database:
         # The transactions of bodies may be long: with a pool of their own, no claim, renewal or settle waits for one of them.
         self._bodies = self._make_engine(own=False).execution_options(**{_BEGIN: self.traits.begin_body})
         self.texts = Texts(self._engine.dialect)
-        self._pid = os.getpid()
+        self._place = self._where()
         # Kept, so that they are never collected: closing them here would end the parent's sessions.
         self._inherited: list[object] = []
         self._forgets: list[Callable[[], None]] = []
@@ -63,7 +81,20 @@ class Database:
         engine = engine_at(self.url, isolation_level="AUTOCOMMIT", **options)
         event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection, own))
         event.listen(engine, "begin", _begin)
+        if self._connect is not None:
+            event.listen(engine, "do_connect", lambda *_: self.connect())
         return engine
+
+    def connect(self, **defaults: Any) -> Any:
+        """A new connection of the driver's, in nobody's pool; what the URL says wins over ``defaults``."""
+        dialect = self._engine.dialect
+        own = self.traits.engine_options(self.url).get("connect_args", {})
+        if self._connect is None:
+            arguments, options = dialect.create_connect_args(self.url)
+            return dialect.connect(*arguments, **{**defaults, **options, **own})
+        # Where and as whom is said anew for each connection; the rest is what the dialect asks of any.
+        _, options = dialect.create_connect_args(URL.create(self.url.drivername))
+        return dialect.connect(**{**defaults, **options, **own, **self._connect()})
 
     @property
     def bodies(self) -> Engine:
@@ -78,9 +109,12 @@ class Database:
         return self._engine
 
     def here(self) -> None:
-        """Leave what another process has opened, if this is not the process of the last call."""
-        if os.getpid() != self._pid:
+        """Leave what another process has opened, or what leads to another place, if this is not where the last call was."""
+        if self._where() != self._place:
             self.forget()
+
+    def _where(self) -> tuple[int, Hashable]:
+        return os.getpid(), None if self._place_of is None else self._place_of()
 
     def on_forget(self, forget: Callable[[], None]) -> None:
         """Have something else forgotten together with the connections."""
@@ -88,7 +122,7 @@ class Database:
 
     def forget(self) -> None:
         """Leave every open connection to the process that made it."""
-        self._pid = os.getpid()
+        self._place = self._where()
         for engine in (self._engine, self._bodies):
             self._inherited.append(engine.pool)
             engine.dispose(close=False)
@@ -103,11 +137,11 @@ class Database:
 
     def quick(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
         """Run statements that are each a transaction."""
-        return self._repeated(lambda again: self._on_cursor(work, again, None), patience)
+        return self.repeated(lambda again: self._on_cursor(work, again, None), patience)
 
     def whole(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
         """Run statements in one transaction on the driver's cursor."""
-        return self._repeated(lambda again: self._on_cursor(work, again, self.traits.begin), patience)
+        return self.repeated(lambda again: self._on_cursor(work, again, self.traits.begin), patience)
 
     def begin(self, work: Callable[[Connection, bool], T]) -> T:
         """Run statements in one transaction on a connection of SQLAlchemy's."""
@@ -116,7 +150,7 @@ class Database:
             self.here()
             return self._in_transaction(work, again)
 
-        return self._repeated(once)
+        return self.repeated(once)
 
     def each(self, work: Callable[[Connection, bool], T]) -> T:
         """Run statements that are each a transaction on a connection of SQLAlchemy's."""
@@ -127,9 +161,10 @@ class Database:
                     return work(connection, again)
             return self._in_transaction(work, again)
 
-        return self._repeated(once)
+        return self.repeated(once)
 
-    def _repeated(self, work: Callable[[bool], T], patience: Patience | None = None) -> T:
+    def repeated(self, work: Callable[[bool], T], patience: Patience | None = None) -> T:
+        """Run work on whatever connection it has, again as a whole while the driver's errors are transient."""
         try:
             try:
                 return work(False)

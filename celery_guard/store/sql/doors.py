@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
-from celery_guard.errors import WrongDatabaseError
+from celery_guard.errors import StoreSchemaError, WrongDatabaseError
 from celery_guard.job.row import NewJob
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.verdict import Enqueued
@@ -48,7 +48,11 @@ class SqlDoor:
 
         False: the attempt does not own the job any more; roll back.
         """
-        return settle(self._link, settlement, notify=self._notify) is not Move.REFUSED
+        return self.move(settlement) is not Move.REFUSED
+
+    def move(self, settlement: Settlement) -> Move:
+        """As :meth:`settle`; says also whether others wait for this outcome."""
+        return settle(self._link, settlement, notify=self._notify)
 
 
 class Doors:
@@ -90,17 +94,25 @@ class Doors:
             self._engines.add(dialect)
         return SqlDoor(link, self._notify)
 
-    def open_cursor(self, cursor: Cursor, database: Hashable) -> SqlDoor:
+    def open_cursor(self, cursor: Cursor, database: Hashable, *, same: bool = False) -> SqlDoor:
         """The door for a cursor that takes ``%s`` and a sequence, whatever its driver takes, as Django's do.
 
         Args:
             database: names the cursor's database; looked at once for each name.
+            same: it is known to be the store's, and looked at only for the tables.
         """
-        link = CursorLink(self._texts_of(self._own_dialect, "format"), cursor)
+        link = self.link(cursor)
         if database not in self._named:
-            self._recognize(link)
+            if not same:
+                self._recognize(link)
+            elif not _has_tables(link):
+                raise StoreSchemaError("The store's tables are missing. Run the upgrade: `guard store upgrade`.")
             self._named.add(database)
         return SqlDoor(link, self._notify)
+
+    def link(self, cursor: Cursor) -> CursorLink:
+        """Such a cursor, as the statements see it."""
+        return CursorLink(self._texts_of(self._own_dialect, "format"), cursor)
 
     def _texts_of(self, dialect: Dialect, paramstyle: str) -> Texts:
         """The texts for a kind of driver: made once, however many engines the caller makes."""
@@ -112,13 +124,17 @@ class Doors:
     def _recognize(self, link: Link) -> None:
         own = self._own_identity()
         name = link.texts.dialect.name
-        ((known,),) = link.rows(has_store, {}, name)
-        found = [id for (id,) in link.rows(identity, {})] if known else []
+        found = [id for (id,) in link.rows(identity, {})] if _has_tables(link) else []
         if own not in found:
             raise WrongDatabaseError(
                 f"The transaction is on a {name} database that is not the store's ({_named(found)}; the store is {own}). "
                 "A job can only be accepted in a transaction on the store's own database: give that one, or none."
             )
+
+
+def _has_tables(link: Link) -> bool:
+    ((known,),) = link.rows(has_store, {}, link.texts.dialect.name)
+    return bool(known)
 
 
 def _named(found: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ class OpenStore:
         pool_size: connections that this process has open at most, besides the one that listens.
         pool_timeout: how long to wait for one of them, in seconds.
         patience: how often and how long an operation is repeated on transient errors.
+        connect, place: how and where to connect, where that is not the URL's to say; see :class:`.database.Database`.
     """
 
     def __init__(
@@ -45,16 +46,32 @@ class OpenStore:
         pool_size: int = 5,
         pool_timeout: float = 10,
         patience: Patience | None = None,
+        connect: Callable[[], Mapping[str, Any]] | None = None,
+        place: Callable[[], Hashable] | None = None,
     ) -> None:
-        self._database = Database(url, pool_size=pool_size, pool_timeout=pool_timeout, patience=patience or Patience())
+        self._database = Database(
+            url,
+            pool_size=pool_size,
+            pool_timeout=pool_timeout,
+            patience=patience or Patience(),
+            connect=connect,
+            place=place,
+        )
         self._traits = self._database.traits
         engine = self._database.engine
         self._notify = notify and self._traits.name == "postgresql"
-        self._bell = PostgresBell(engine) if self._notify and engine.dialect.driver == "psycopg" else Bell()
+        self._bell = self._hang_bell()
         self._database.on_forget(self._bell.forget)
         self._identity: str | None = None
+        self._database.on_forget(self._forget_identity)
         self._skip_locked = self._traits.skip_locked
         self._doors = Doors(engine.dialect, self._own_identity, self._notify)
+
+    def _hang_bell(self) -> Bell:
+        dialect = self._database.engine.dialect
+        if self._notify and dialect.driver == "psycopg":
+            return PostgresBell(self._database.connect, dialect.loaded_dbapi.Error)
+        return Bell()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._database.url.render_as_string(hide_password=True)!r})"
@@ -104,6 +121,14 @@ class OpenStore:
         """End a :meth:`wait` of this process now."""
         self._database.here()
         self._bell.ring()
+
+    @property
+    def kind(self) -> str:
+        """Which database it is: ``postgresql``, ``mysql`` (also MariaDB) or ``sqlite``."""
+        return self._traits.name
+
+    def _forget_identity(self) -> None:
+        self._identity = None
 
     def _own_identity(self) -> str:
         if self._identity is None:

@@ -20,7 +20,16 @@ from celery_guard.errors import StoreSchemaError, StoreUnavailableError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["HEAD", "VERSION_TABLE", "check", "upgrade", "upgrade_sql"]
+__all__ = [
+    "HEAD",
+    "VERSION_TABLE",
+    "check",
+    "downgrade_statements",
+    "revisions",
+    "upgrade",
+    "upgrade_sql",
+    "upgrade_statements",
+]
 
 VERSION_TABLE = "guard_version"
 
@@ -59,6 +68,53 @@ def upgrade_sql(dialect: Dialect) -> str:
     return written.getvalue()
 
 
+def upgrade_statements(kind: str, found: str | None, wanted: str) -> list[str]:
+    """The statements from one revision to a later one, for others who run them on a connection of their own.
+
+    ``kind`` is the database: ``postgresql``, ``mysql``, ``mariadb`` or ``sqlite``; ``found`` None: from nothing.
+
+    Raises:
+        StoreSchemaError: ``found`` is no revision that this version knows.
+    """
+    from alembic import command
+
+    known = revisions()
+    if found is not None and found not in known:
+        raise _too_new(found)
+    if found is not None and known.index(found) >= known.index(wanted):
+        return []
+    written = _Statements()
+    config = _config(written)
+    config.attributes["dialect"] = kind
+    command.upgrade(config, wanted if found is None else f"{found}:{wanted}", sql=True)
+    return written.all
+
+
+def downgrade_statements(kind: str, found: str, wanted: str | None) -> list[str]:
+    """The statements back from one revision to an earlier one; None: to nothing, with every job."""
+    from alembic import command
+
+    written = _Statements()
+    config = _config(written)
+    config.attributes["dialect"] = kind
+    command.downgrade(config, f"{found}:{wanted or 'base'}", sql=True)
+    return [*written.all, *([] if wanted else [f"DROP TABLE {VERSION_TABLE}"])]
+
+
+class _Statements(io.StringIO):
+    """Alembic writes one statement at a time; those that begin and end transactions are the caller's affair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[str] = []
+
+    def write(self, text: str, /) -> int:
+        statement = text.strip().removesuffix(";").strip()
+        if statement and not statement.startswith("--") and statement.upper() not in ("BEGIN", "COMMIT"):
+            self.all.append(statement)
+        return len(text)
+
+
 def check(connection: Connection) -> None:
     """Raise ``StoreSchemaError`` unless the tables are those of this version."""
     found = _current(connection)
@@ -66,7 +122,7 @@ def check(connection: Connection) -> None:
         return
     if found is None:
         raise StoreSchemaError(f"The store's tables are missing in {_shown(connection)}. Run {_UPGRADE}.")
-    if found not in _revisions():
+    if found not in revisions():
         raise _too_new(found)
     raise StoreSchemaError(
         f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {HEAD}. Run {_UPGRADE}."
@@ -80,10 +136,12 @@ def _current(connection: Connection) -> str | None:
     return found
 
 
-def _revisions() -> set[str]:
+def revisions() -> list[str]:
+    """Every revision of the tables, the oldest first."""
     from alembic.script import ScriptDirectory
 
-    return {revision.revision for revision in ScriptDirectory.from_config(_config()).walk_revisions()}
+    found = [revision.revision for revision in ScriptDirectory.from_config(_config()).walk_revisions()]
+    return found[::-1]
 
 
 def _too_new(found: str | None) -> StoreSchemaError:

@@ -74,9 +74,12 @@ class SqlStore(OpenStore):
         """The door for a Session or a Connection of SQLAlchemy's, or for one of their asyncio kinds."""
         return self._doors.open(transaction)
 
-    def cursor_door(self, cursor: Cursor, database: Hashable) -> SqlDoor:
-        """The door for a cursor that takes ``%s`` and a sequence; ``database`` names what it is connected to."""
-        return self._doors.open_cursor(cursor, database)
+    def cursor_door(self, cursor: Cursor, database: Hashable, *, same: bool = False) -> SqlDoor:
+        """The door for a cursor that takes ``%s`` and a sequence; ``database`` names what it is connected to.
+
+        ``same``: that is known to be the store's database, so nobody has to ask it which store it is.
+        """
+        return self._doors.open_cursor(cursor, database, same=same)
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class SqlStore(OpenStore):
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
         return self._settle(settlement, Compare.OWNER, self._database.patience.times(_SETTLE_PATIENCE))
 
-    def begin(self) -> SqlTransaction:
+    def begin(self) -> Transaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
         if "G5" in self.limits:
             raise NotImplementedError(f"{self} cannot keep G5: {self.limits['G5']}.")

@@ -13,10 +13,9 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-
-from sqlalchemy.engine import Engine
 
 from .statements.accept import CHANNEL
 
@@ -53,9 +52,10 @@ class Bell:
 class PostgresBell(Bell):
     """Rung by this process, and by NOTIFY on a psycopg connection that listens from the first wait on."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, connect: Callable[..., Any], error: type[Exception]) -> None:
         super().__init__()
-        self._engine = engine
+        self._new_connection = connect
+        self._error = error
         self._reset()
 
     def _reset(self) -> None:
@@ -107,14 +107,12 @@ class PostgresBell(Bell):
         if self._connection is None and time.monotonic() >= self._deaf_until:
             # Whatever goes wrong, another try is worth a connection only a while later.
             self._deaf_until = time.monotonic() + _DEAF
-            with contextlib.suppress(self._engine.dialect.loaded_dbapi.Error):
+            with contextlib.suppress(self._error):
                 self._connection = self._connect()
         return self._connection
 
     def _connect(self) -> Any:
-        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
-        own = {"connect_timeout": _DEAF, **options, "autocommit": True, "prepare_threshold": None}
-        connection: Any = self._engine.dialect.connect(*arguments, **own)
+        connection = self._new_connection(connect_timeout=_DEAF, autocommit=True)
         try:
             connection.execute(f"LISTEN {CHANNEL}")
         except BaseException:
@@ -128,7 +126,7 @@ class PostgresBell(Bell):
             return False
         try:
             connection.pgconn.consume_input()
-        except self._engine.dialect.loaded_dbapi.Error:
+        except self._error:
             self._connection = None
             connection.close()
             return False

@@ -11,14 +11,16 @@ from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.store.sql.clock import now
-from celery_guard.store.sql.tables import heartbeat, job, payload, quarantine, result
+from celery_guard.store.sql.tables import heartbeat, job, metadata, payload, quarantine, result
 
 from . import fixed, one_of
 
 __all__ = [
+    "accepted",
     "cancel_waiting",
     "counts",
     "drop_result",
+    "emptied",
     "heartbeats",
     "hold",
     "holds_key",
@@ -38,6 +40,26 @@ __all__ = [
 
 #: How long a job that was cancelled while it waited is kept, in microseconds: a week.
 _KEEP_CANCELLED = 7 * 86_400_000_000
+
+# -- for tests of users ------------------------------------------------------------------------------------------------
+
+
+def accepted() -> Select[Any]:
+    """Every job with its message, the oldest first."""
+    letter = and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation)
+    return (
+        select(
+            job.c.id, job.c.task, job.c.queue, job.c.tenant, job.c.state, payload.c.body, payload.c.headers, payload.c.delivery
+        )
+        .join(payload, letter)
+        .order_by(job.c.created, job.c.id)
+    )  # fmt: skip
+
+
+def emptied(name: str) -> Delete:
+    """All rows of one of the store's tables."""
+    return delete(metadata.tables[name])
+
 
 # -- look -------------------------------------------------------------------------------------------------------------
 

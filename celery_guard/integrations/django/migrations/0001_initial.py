@@ -1,0 +1,18 @@
+"""The first tables."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import migrations
+from django.db.migrations.operations.base import Operation
+
+from celery_guard.integrations.django.migration import UpgradeStore
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]
+    """Revision 0001."""
+
+    initial = True
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0001")]

@@ -1,0 +1,1 @@
+"""Django's migrations: one for each revision of the store's tables."""

@@ -1,0 +1,33 @@
+"""Django's tests run in processes of their own, one for each database: Django is set up once a process, for all of it.
+
+``tests/integration/test_django.py`` starts them. Here nothing is collected, unless ``GUARD_DJANGO_STORE`` says on which database.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+STORE = os.environ.get("GUARD_DJANGO_STORE")
+
+if STORE is None:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.settings"
+    import django
+    from django.test.runner import DiscoverRunner
+
+    django.setup()
+
+    @pytest.fixture(scope="session", autouse=True)
+    def databases() -> Iterator[None]:
+        """Django's own runner makes the databases, by its migrations, and drops them."""
+        runner = DiscoverRunner(verbosity=0, interactive=False)
+        runner.setup_test_environment()
+        made: Any = runner.setup_databases()
+        yield
+        runner.teardown_databases(made)
+        runner.teardown_test_environment()

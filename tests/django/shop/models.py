@@ -1,0 +1,13 @@
+"""What the shop sells."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Order(models.Model):  # type: ignore[misc]
+    number = models.IntegerField(unique=True)
+    charged = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"order {self.number}"
