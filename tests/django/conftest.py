@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -17,6 +18,7 @@ if STORE is None:
     collect_ignore_glob = ["test_*.py"]
 else:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.django.settings"
+    os.environ["GUARD_DJANGO_QUEUE"] = f"q-{uuid4().hex[:12]}"
     import django
     from django.test.runner import DiscoverRunner
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-__all__ = ["APP", "default_store", "is_djangos", "is_of_django"]
+__all__ = ["APP", "default_store", "in_project", "is_djangos", "is_of_django"]
 
 #: The name of the app.
 APP = __name__
@@ -18,14 +18,21 @@ APP = __name__
 _SCHEME = "django://"
 
 
+def in_project() -> bool:
+    """Whether this process belongs to a Django project."""
+    if find_spec("django") is None:
+        return False
+    from django.conf import settings
+
+    return bool(settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE"))
+
+
 def default_store() -> str | None:
     """The store of a project that names none and has this app installed; None where there is no such project."""
-    if find_spec("django") is None:
+    if not in_project():
         return None
     from django.conf import settings
 
-    if not (settings.configured or os.environ.get("DJANGO_SETTINGS_MODULE")):
-        return None
     installed = any(name == APP or name.startswith(f"{APP}.") for name in settings.INSTALLED_APPS)
     return f"{_SCHEME}default" if installed else None
 

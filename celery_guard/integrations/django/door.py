@@ -7,11 +7,12 @@ says is raised by Django's cursor, as Django's exception, to the caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from celery_guard.errors import WrongDatabaseError
 from celery_guard.store.protocol import Door, Store
+
+from . import in_project
 
 __all__ = ["DjangoCursor", "door_of", "is_open"]
 
@@ -43,10 +44,10 @@ def door_of(store: Store, transaction: object) -> Door:
         TypeError: it is neither, or the store is no SQL store.
         WrongDatabaseError: there is no such alias, or it is not on the store's database.
     """
-    if find_spec("django") is None:
+    if not in_project():
         raise TypeError(
-            f"using({transaction!r}): an alias names a database of Django's, and Django is not installed. Give a Session or a "
-            "Connection of SQLAlchemy's."
+            "using() was given a text. That would be the alias of one of Django's databases, and this process has no Django project "
+            "(DJANGO_SETTINGS_MODULE). Give a Session or a Connection of SQLAlchemy's, on the store's database."
         )
     from celery_guard.store.sql import SqlStore
 

@@ -96,7 +96,7 @@ class DjangoStore(SqlStore):
             return None
         return self.cursor_door(DjangoCursor(connection), where, same=True)
 
-    def begin(self) -> DjangoTransaction:
+    def begin(self) -> DjangoTransaction:  # type: ignore[override]  # another Transaction, as the protocol has it
         """Begin a transaction on Django's connection of this thread, for a body's own writes.
 
         Raises:

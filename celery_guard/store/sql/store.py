@@ -100,7 +100,7 @@ class SqlStore(OpenStore):
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
         return self._settle(settlement, Compare.OWNER, self._database.patience.times(_SETTLE_PATIENCE))
 
-    def begin(self) -> Transaction:
+    def begin(self) -> SqlTransaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
         if "G5" in self.limits:
             raise NotImplementedError(f"{self} cannot keep G5: {self.limits['G5']}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 
-class Order(models.Model):  # type: ignore[misc]
+class Order(models.Model):
     number = models.IntegerField(unique=True)
     charged = models.IntegerField(default=0)
 

@@ -75,6 +75,7 @@ UNSAFE: Sequence[tuple[str, AppFacts, list[tuple[str, str]]]] = [
     ("in memory, as a URI", app(store="sqlite:///file:x?mode=memory&uri=true"), [("CHECK-502", "warning")]),
     ("what the store cannot keep", app(limits={"G2": "no transaction"}), [("CHECK-503", "info")]),
     ("no relay", app(relay=False), [("CHECK-504", "info")]),
+    ("a store beside Django's databases", app(beside_django=True), [("CHECK-505", "warning")]),
     ("a counting backend", app(counts_chords_by_increment=True), [("CHECK-601", "warning")]),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from django.db import migrations, models
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]
+class Migration(migrations.Migration):
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar = [
