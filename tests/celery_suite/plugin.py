@@ -1,6 +1,6 @@
-"""Celery's own integration suite, with every task of its apps guarded: no file of Celery's is changed.
+"""A pytest plug-in under which every task of Celery's own integration suite is guarded; no file of Celery's is changed.
 
-Loaded with ``-p tests.celery_suite.plugin``. ``CELERY_GUARD_STORE`` names the store; its tables are there already.
+``CELERY_GUARD_STORE`` names the store; its tables are there already.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from celery_guard import GuardedTask
 from celery_guard.integrations.celery.runtime import ATTRIBUTE
 from celery_guard.testing.databases import empty
 
-# `class Some(celery.Task)` in the suite's own task module is a guarded class too; nobody else imports the name after this.
+# `class Some(celery.Task)` in the suite's own module of tasks is a guarded class too
 celery.Task = GuardedTask
+
+#: How many jobs the store has seen, over all tests.
+_seen = 0
 
 
 @pytest.fixture(scope="session")
@@ -27,17 +30,21 @@ def celery_parameters() -> dict[str, Any]:
     return {"task_cls": GuardedTask}
 
 
-@pytest.fixture(autouse=True)
-def _rows_of_one_test_only() -> Iterator[None]:
-    """The suite purges the broker between two tests; jobs that wait in the store have to go with it."""
-    yield
-    empty(os.environ["CELERY_GUARD_STORE"])
-
-
 @pytest.fixture
 def celery_app(celery_app: Celery) -> Iterator[Celery]:
-    """Each test has an app of its own; what its guard has opened is closed with it."""
+    """Each test has an app of its own; what its guard has opened is closed with it.
+
+    The suite purges the broker between two tests; jobs that wait in the store have to go with what was purged.
+    """
+    global _seen
     yield celery_app
     runtime = celery_app.__dict__.get(ATTRIBUTE)
     if runtime is not None and "store" in runtime.__dict__:
+        _seen += sum(runtime.store.counts().values())
+        empty(os.environ["CELERY_GUARD_STORE"])
         runtime.store.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say that the guard was there."""
+    terminalreporter.write_line(f"guarded jobs: {_seen}")

@@ -22,6 +22,11 @@ def gives_back_once(self: Any) -> list[Any]:
 
 
 @task(base=GuardedTask, bind=True)
+def tells_its_eta(self: Any) -> Any:
+    return self.request.eta
+
+
+@task(base=GuardedTask, bind=True)
 def refuses(self: Any) -> None:
     mark("refuses", self)
     raise Reject("not wanted", requeue=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from celery.app.control import Control
@@ -23,6 +24,16 @@ def test_a_message_that_was_given_back_comes_again_at_once_as_redelivered_and_is
     fleet.worker()
     assert result.get(timeout=30) == [0, 2]
     assert fleet.counted() == {"gives back": 2}
+
+
+def test_a_body_sees_the_eta_it_was_sent_with(fleet: Fleet) -> None:
+    app = fleet.app
+    when = datetime.now(timezone.utc) + timedelta(seconds=1)
+    results = [app.tells_its_eta.apply_async(eta=when), app.tells_its_eta.delay()]
+    fleet.worker()
+    later, at_once = [result.get(timeout=30) for result in results]
+    assert abs(datetime.fromisoformat(later) - when) < timedelta(seconds=1)
+    assert at_once is None
 
 
 def test_who_asks_for_a_rejected_job_is_given_the_bodys_reject(fleet: Fleet) -> None:

@@ -43,7 +43,7 @@ from celery_guard.job.row import NewJob, Payload, StoredResult
 from celery_guard.job.state import Reason
 
 from .attempt import CeleryAttempt, collecting, current_attempt
-from .capture import decode
+from .capture import ETA, decode
 from .limits import soft_limit_allowed
 from .request import REVOKED
 from .result import decode_result, encode_result
@@ -92,6 +92,7 @@ class CeleryBody:
         attempt = CeleryAttempt(self._request, job)
         # a late copy of the first message says 0
         self._request.retries = job.retries
+        self._request.eta = self._request.get(ETA) or self._request.eta
         if job.attempt - 1 > job.retries:
             # it ran before, and neither came to its end nor asked for another run: Celery's word for that
             self._request.delivery_info = {**(self._request.delivery_info or {}), "redelivered": True}

@@ -18,7 +18,10 @@ from kombu.serialization import loads
 
 from celery_guard.errors import PayloadError
 
-__all__ = ["Captured", "capture", "decode"]
+__all__ = ["ETA", "Captured", "capture", "decode"]
+
+#: The header in which ``request.eta`` travels: Celery's own would have a worker wait, and the store does that.
+ETA = "guard_eta"
 
 PICKLE = "application/x-python-serialize"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import states
-from celery.result import AsyncResult
+from celery.result import AsyncResult, ResultBase
 from kombu.exceptions import EncodeError
 from kombu.serialization import dumps, loads
 
@@ -22,6 +22,9 @@ def encode_result(task: Any, value: Any, needed: bool) -> StoredResult | None:
     """
     if value is None:
         return None
+    if isinstance(value, ResultBase):
+        # a handle of other tasks, which Celery stores as what it can be made of again
+        value = value.as_tuple()
     serializer = task.app.conf.result_serializer
     if serializer == "pickle":
         serializer = "json"

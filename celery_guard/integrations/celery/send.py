@@ -35,7 +35,7 @@ from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
 from .attempt import Collected, collector, current_attempt
-from .capture import Captured, capture
+from .capture import ETA, Captured, capture
 from .passage import open_door
 from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
@@ -146,18 +146,21 @@ class Sender:
         except EncodeError as error:
             raise self._unencodable(name, args, kwargs, options, error) from error
         headers = captured.headers
+        delay = max(timedelta(0), self._from_now(countdown, eta))
+        if delay:
+            headers[ETA] = (self._app.now() + delay).isoformat()
         draft = Draft(
             id=headers["id"],
             task=name,
             queue=captured.queue,
             args=args,
             kwargs=kwargs,
-            came_back=None if by_celery else captured.decoded(),
+            came_back=None if by_celery or name.startswith("celery.") else captured.decoded(),
             body=captured.body,
             headers=headers,
             delivery=captured.delivery,
             priority=options.get("priority"),
-            delay=max(timedelta(0), self._from_now(countdown, eta)),
+            delay=delay,
             expires_in=None if expires is None else self._from_now(None, expires),
             in_canvas=in_canvas,
             parent_id=headers.get("parent_id"),
