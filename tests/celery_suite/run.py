@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,9 @@ FILES = ("test_canvas", "test_tasks", "test_group_chains", "test_inspect", "test
 
 #: One that starts workers of other apps in its process spoils this one of the same file, also without the guard.
 _AWAY_FROM_ITS_FILE = "test_worker.py::test_pidbox_reset_after_repeated_control_errors"
+
+#: Alembic does one migration at a time in a process.
+_upgrading = threading.Lock()
 
 #: How many tests ``--fast`` leaves out: more than half of the time is theirs.
 _SLOW = 6
@@ -243,9 +247,10 @@ def _store(kind: str, folder: Path) -> Iterator[str]:
             url = stack.enter_context(private_redis(*options)).start().url
         else:
             url = stack.enter_context(database(POSTGRESQL.need()))
-        store = open_store(url)
-        store.upgrade()
-        store.close()
+        with _upgrading:
+            store = open_store(url)
+            store.upgrade()
+            store.close()
         yield url
 
 
