@@ -93,6 +93,8 @@ class AppFacts:
     beside_django: bool = False
     #: What the store cannot keep, by guarantee.
     limits: Mapping[str, str] = field(default_factory=dict)
+    #: How the store's server is set, in its own words; None for what it does not say; empty where it has nothing to say.
+    server: Mapping[str, str | None] = field(default_factory=dict)
     relay: bool = True
 
     @property

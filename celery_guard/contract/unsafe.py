@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from . import server
 from .facts import AppFacts, Finding, Severity, TaskFacts
 
 __all__ = ["CODES", "findings"]
@@ -239,6 +240,7 @@ def _store(facts: AppFacts) -> Iterator[Finding]:
             "CHECK-503", Severity.INFO, f"a limit of this store, {guarantee}: {text}",
             "What the store cannot keep, the guard cannot promise.", "Know it, or use another store.",
         )  # fmt: skip
+    yield from server.server_findings(facts.server)
     if not facts.relay:
         yield Finding(
             "CHECK-504", Severity.INFO, "workers run no relay (setting relay)",
@@ -285,5 +287,5 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
 CODES = (
     "CHECK-101", "CHECK-102", "CHECK-103", "CHECK-104", "CHECK-201", "CHECK-202", "CHECK-203", "CHECK-301", "CHECK-302",
     "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-505",
-    "CHECK-601",
+    *server.CODES, "CHECK-601",
 )  # fmt: skip

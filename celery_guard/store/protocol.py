@@ -354,6 +354,13 @@ class Store(Protocol):
         """Raise ``StoreSchemaError`` unless the tables are those of this version, ``StoreUnavailableError`` unless reachable."""
         ...
 
+    def server(self) -> Mapping[str, str | None]:
+        """How the store's server is set, where that decides what it keeps: names and values in its own words.
+
+        None for what it does not say to this user; empty where nothing can be set that matters.
+        """
+        ...
+
     def forget_connections(self) -> None:
         """Called in a new process after fork: drop every inherited connection without closing it for the parent."""
         ...

@@ -1,6 +1,7 @@
 """Reading an app for the checks: its settings and tasks, as a worker with a given pool would have them.
 
-Nothing is connected to: the broker's and the backend's classes are asked, not the servers.
+The broker's and the backend's classes are asked, not the servers. Only the store's is asked how it is set, where that decides what it
+keeps (Redis).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from celery_guard.contract.contract import Contract
 from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.unsafe import findings
+from celery_guard.errors import StoreError
 from celery_guard.integrations.django import default_store, is_djangos
+from celery_guard.store.protocol import Store
 
 from .runtime import Runtime, runtime_of
 
@@ -39,8 +42,10 @@ _SERIALIZERS = (
 )  # fmt: skip
 
 
-def read_facts(app: Celery, pool: Any = None) -> AppFacts:
+def read_facts(app: Celery, pool: Any = None, *, ask_server: bool = True) -> AppFacts:
     """The facts about an app whose tasks are loaded; ``pool`` as for :func:`pool_named`, by default the configured one.
+
+    ``ask_server``: connect to the store's server, where it can be set in a way that is unsafe.
 
     Raises:
         NotGuardedError: the app has no guard.
@@ -67,13 +72,23 @@ def read_facts(app: Celery, pool: Any = None) -> AppFacts:
         store=runtime.shown_store,
         beside_django=default_store() is not None and not is_djangos(runtime.settings.store),
         limits={name: str(text) for name, text in runtime.store.limits.items()},
+        server=_server(runtime.store) if ask_server else {},
         relay=runtime.settings.relay,
     )
 
 
-def log_findings(app: Celery, pool: Any = None) -> list[Finding]:
+def _server(store: Store) -> Mapping[str, str | None]:
+    try:
+        return store.server()
+    except StoreError as error:
+        logger.warning("the store's server cannot be asked how it is set: %s", error)
+        return {"maxmemory-policy": None, "appendonly": None}
+
+
+def log_findings(app: Celery, pool: Any = None, *, ask_server: bool = True) -> list[Finding]:
     """Log what is unsafe, from ``warning`` upwards, each with its code and its fix. For a worker at boot; returns what was logged."""
-    said = [finding for finding in findings(read_facts(app, pool)) if finding.severity.rank >= Severity.WARNING.rank]
+    facts = read_facts(app, pool, ask_server=ask_server)
+    said = [finding for finding in findings(facts) if finding.severity.rank >= Severity.WARNING.rank]
     for finding in said:
         logger.log(
             _LEVELS[finding.severity], "%s: %s. %s To repair: %s", finding.code, finding.found, finding.why, finding.fix

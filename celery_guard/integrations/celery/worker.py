@@ -51,13 +51,19 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
 
     def _look(self, worker: Any, runtime: Any) -> None:
         try:
-            runtime.store.check()
-        except StoreUnavailableError as error:
-            logger.error("the store cannot be reached yet; jobs wait until it can: %s", error)
+            log_findings(worker.app, worker.pool_cls, ask_server=self._reached(runtime))
         finally:
             # what is open here would be inherited by every child
             runtime.store.close()
-        log_findings(worker.app, worker.pool_cls)
+
+    def _reached(self, runtime: Any) -> bool:
+        """Whether the store is there, with what this version needs. Raises ``StoreSchemaError``."""
+        try:
+            runtime.store.check()
+        except StoreUnavailableError as error:
+            logger.error("the store cannot be reached yet; jobs wait until it can: %s", error)
+            return False
+        return True
 
 
 class ConsumerStep(bootsteps.Step):  # type: ignore[misc]

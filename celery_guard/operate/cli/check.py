@@ -25,7 +25,8 @@ __all__ = ["check"]
 def check(target: Target, pool: str | None, fail_on: str) -> None:
     """What is unsafe about settings and contracts.
 
-    Each finding has a code, why it matters, and the fix. Connects to nothing.
+    Each finding has a code, why it matters, and the fix. Connects to nothing, except for a Redis store: its server is asked how it
+    is set.
     """
     from celery_guard.contract.unsafe import findings
     from celery_guard.integrations.celery.facts import read_facts

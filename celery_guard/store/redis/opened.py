@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from redis.exceptions import ResponseError
+
 from celery_guard.settings import masked
 from celery_guard.store.patience import Patience
 
@@ -75,6 +77,25 @@ class OpenStore:
     def check(self) -> None:
         """Raise ``StoreSchemaError`` unless the store is of this version."""
         self._server.run("check", {})
+
+    def server(self) -> Mapping[str, str | None]:
+        """When the server evicts, and what of it is on disk; None for what this user may not ask."""
+        info = self._said("INFO")
+        lines = [] if info is None else info.decode().splitlines()
+        said = dict(line.split(":", 1) for line in lines if ":" in line)
+        fsync = self._said("CONFIG", "GET", "appendfsync")
+        return {
+            "maxmemory": said.get("maxmemory"),
+            "maxmemory-policy": said.get("maxmemory_policy"),
+            "appendonly": {"1": "yes", "0": "no"}.get(said.get("aof_enabled", "")),
+            "appendfsync": fsync[1].decode() if fsync else None,
+        }
+
+    def _said(self, *command: str) -> Any:
+        try:
+            return self._server.ask(*command)
+        except ResponseError:
+            return None
 
     def forget_connections(self) -> None:
         """Called in a new process after fork: drop every inherited connection without closing it for the parent."""

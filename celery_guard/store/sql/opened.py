@@ -93,6 +93,10 @@ class OpenStore:
         """Raise ``StoreSchemaError`` unless the tables are those of this version."""
         self._database.each(lambda connection, again: schema.check(connection))
 
+    def server(self) -> Mapping[str, str | None]:
+        """Nothing: an SQL database keeps what was committed."""
+        return {}
+
     def forget_connections(self) -> None:
         """Called in a new process after fork: drop every inherited connection without closing it for the parent."""
         self._database.forget()

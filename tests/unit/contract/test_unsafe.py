@@ -36,6 +36,12 @@ def coded(facts: AppFacts) -> list[tuple[str, str]]:
     return [(finding.code, finding.severity.value) for finding in findings(facts)]
 
 
+def kept(**given: str | None) -> dict[str, str | None]:
+    """A server of Redis that keeps what it is given, but for what is said."""
+    safe = {"maxmemory": "1000000", "maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "always"}
+    return {**safe, **given}
+
+
 LATE_AND_LOST = {"acks_late": True, "reject_on_worker_lost": True}
 LATE_AND_KEPT = {**LATE_AND_LOST, "acks_on_timeout": False}
 UNDER_REDIS = {"visibility_timeout": HOUR}
@@ -74,6 +80,17 @@ UNSAFE: Sequence[tuple[str, AppFacts, list[tuple[str, str]]]] = [
     ("in memory, named", app(store="sqlite:///:memory:"), [("CHECK-502", "warning")]),
     ("in memory, as a URI", app(store="sqlite:///file:x?mode=memory&uri=true"), [("CHECK-502", "warning")]),
     ("what the store cannot keep", app(limits={"G2": "no transaction"}), [("CHECK-503", "info")]),
+    ("evicts anything", app(server=kept(**{"maxmemory-policy": "allkeys-lru"})), [("CHECK-511", "error")]),
+    (
+        "would evict, without a limit",
+        app(server=kept(**{"maxmemory-policy": "allkeys-lfu", "maxmemory": "0"})),
+        [("CHECK-511", "warning")],
+    ),
+    ("evicts what expires", app(server=kept(**{"maxmemory-policy": "volatile-lru"})), [("CHECK-511", "warning")]),
+    ("keeps no log", app(server=kept(appendonly="no", appendfsync=None)), [("CHECK-512", "warning")]),
+    ("a second behind", app(server=kept(appendfsync="everysec")), [("CHECK-512", "info")]),
+    ("far behind", app(server=kept(appendfsync="no")), [("CHECK-512", "warning")]),
+    ("says nothing", app(server=dict.fromkeys(kept())), [("CHECK-513", "warning")]),
     ("no relay", app(relay=False), [("CHECK-504", "info")]),
     ("a store beside Django's databases", app(beside_django=True), [("CHECK-505", "warning")]),
     ("a counting backend", app(counts_chords_by_increment=True), [("CHECK-601", "warning")]),
