@@ -21,7 +21,7 @@ from types import TracebackType
 
 import pytest
 
-__all__ = ["PrivateServer", "private_postgresql", "private_rabbitmq", "private_redis"]
+__all__ = ["PrivateServer", "private_postgresql", "private_rabbitmq", "private_redis", "private_sentinel"]
 
 #: How long a server may take to answer, in seconds. Only reached by one that will never.
 _PATIENCE = 60.0
@@ -117,11 +117,28 @@ def private_redis(*options: str) -> Iterator[PrivateServer]:
         port = _free_port()
         command = (program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *options)
 
-        def answers(client: socket.socket) -> bool:
-            client.sendall(b"PING\r\n")
-            return client.recv(7) == b"+PONG\r\n"
+        yield from _stopping(PrivateServer(f"redis://127.0.0.1:{port}/0", port, command, folder, _pongs))
 
-        yield from _stopping(PrivateServer(f"redis://127.0.0.1:{port}/0", port, command, folder, answers))
+
+def _pongs(client: socket.socket) -> bool:
+    client.sendall(b"PING\r\n")
+    return client.recv(7) == b"+PONG\r\n"
+
+
+@contextmanager
+def private_sentinel(primary: PrivateServer, service: str) -> Iterator[PrivateServer]:
+    """A sentinel that watches ``primary`` and its replicas, not yet started; it fails over by itself after a second."""
+    program = _program("redis-server")
+    with _folder() as folder:
+        port = _free_port()
+        lines = (
+            f"port {port}", "bind 127.0.0.1", f"sentinel monitor {service} 127.0.0.1 {primary.port} 1",
+            f"sentinel down-after-milliseconds {service} 1000", f"sentinel failover-timeout {service} 3000",
+        )  # fmt: skip
+        (folder / "sentinel.conf").write_text("\n".join(lines))
+        command = (program, str(folder / "sentinel.conf"), "--sentinel")
+        url = f"redis+sentinel://127.0.0.1:{port}/0?service={service}"
+        yield from _stopping(PrivateServer(url, port, command, folder, _pongs))
 
 
 @contextmanager

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+import redis
+
+from celery_guard.job.state import ENDED, State
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance import *  # noqa: F403
@@ -25,3 +31,59 @@ def subject(redis_store_url: str) -> Subject:
 @pytest.fixture
 def caller(store: Store) -> None:
     refuse_callers(store)
+
+
+#: What the keys of an index begin with.
+_INDICES = ("due:", "state:", "cause:", "running:", "keep", "created", "keys")
+
+
+@pytest.fixture(autouse=True)
+def indices_agree(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test also proves this: each index says exactly what follows from the rows."""
+    yield
+    if "store" in request.fixturenames:
+        place, _, name = request.getfixturevalue("subject").url.partition("?name=")
+        with redis.Redis.from_url(place, decode_responses=True) as client:
+            tag = f"{{guard:{name}}}:"
+            keys = {key.removeprefix(tag) for key in client.scan_iter(f"{tag}*", count=5000)}
+            rows = _rows(client, tag, keys)
+            assert _read(client, tag, keys) == _expected(rows)
+            assert {key for key in keys if key.startswith("payload:")} == {f"payload:{id}" for id in rows}
+
+
+def _rows(client: Any, tag: str, keys: set[str]) -> dict[str, dict[str, str]]:
+    ids = [key.removeprefix("job:") for key in keys if key.startswith("job:")]
+    with client.pipeline(transaction=False) as asked:
+        for id in ids:
+            asked.hgetall(f"{tag}job:{id}")
+        found: list[dict[str, str]] = asked.execute()
+    return dict(zip(ids, found, strict=True))
+
+
+def _read(client: Any, tag: str, keys: set[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        if key == "keys":
+            found[key] = client.hgetall(tag + key)
+        elif key.startswith(_INDICES):
+            found[key] = {id: int(score) for id, score in client.zrange(tag + key, 0, -1, withscores=True)}
+    return found
+
+
+def _expected(rows: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for id, row in rows.items():
+        created = int(row["created"])
+        found["created"][id] = created
+        found[f"state:{row['state']}"][id] = created
+        if "due" in row:
+            found["due:ended" if State(row["state"]) in ENDED else f"due:{row['state']}"][id] = int(row["due"])
+        if "keep_until" in row:
+            found["keep"][id] = int(row["keep_until"])
+        if "cause" in row:
+            found[f"cause:{row['cause']}"][id] = created
+        if "held_key" in row:
+            found["keys"][row["held_key"]] = id
+        if row["state"] == "running" and "sent" in row:
+            found[f"running:{row['queue']}"][id] = int(row["sent"])
+    return dict(found)

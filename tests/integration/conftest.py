@@ -25,6 +25,7 @@ STACKS = {
     "rabbitmq-mariadb": ("rabbitmq", "mariadb", "redis"),
     "rabbitmq-postgresql": ("rabbitmq", "postgresql", "redis"),
     "redis-mariadb": ("redis", "mariadb", "redis"),
+    "redis-redis": ("redis", "redis_store", "redis"),
 }
 
 

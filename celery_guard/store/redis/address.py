@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from redis.connection import parse_url
 
@@ -76,7 +76,7 @@ def address(url: str) -> Address:
     if kind == "cluster" and parts.path.strip("/") not in ("", "0"):
         raise SettingError("Setting store: a Redis cluster has no numbered databases. Leave the path of the URL out.")
     netloc = parts.netloc.partition(",")[0] if kind else parts.netloc
-    plain = urlunsplit(parts._replace(scheme=scheme, netloc=netloc, query=urlencode(said)))
+    plain = f"{scheme}://{netloc}{parts.path}?{urlencode(said)}"
     try:
         options = parse_url(plain)  # type: ignore[no-untyped-call]
     except ValueError as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import MovedError, NoScriptError, ResponseError
 from redis.retry import Retry
 
 from celery_guard.store.patience import Patience
@@ -94,6 +94,8 @@ class Server:
     def _passes(self, error: BaseException) -> bool:
         if self._primary.after(error):
             self._pool = None
+        if isinstance(error, MovedError) and self._address.kind == "server":
+            return False
         return is_transient(error)
 
     def _ask(self, command: Sequence[Any]) -> Any:

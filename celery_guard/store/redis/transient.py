@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     ConnectionError,
@@ -77,6 +78,11 @@ def explained(error: BaseException, store: str) -> BaseException:
                 "Run `celery -A app guard store upgrade`."
             )
         return StoreSchemaError(_another_version(store, found))
+    if isinstance(error, AskError):
+        return StoreUnavailableError(
+            f"The server of the store in {store} is one node of a cluster, and another one has the store. "
+            "Write redis+cluster:// instead of redis://."
+        )
     if isinstance(error, RedisError):
         return StoreUnavailableError(
             f"The store in {store} could not do what was asked: {type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ import pytest
 from celery_guard.job.row import Attempt
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Granted
-from celery_guard.store.protocol import Store
+from celery_guard.store.protocol import Cancelled, Store
 from celery_guard.testing.wire import Wire
 
 from .builders import (
@@ -209,8 +209,21 @@ class TestCut:
 
         self._everywhere(store, wired, answers, start, lambda cut, granted: cut.cancel(granted.id), check)
 
+    def test_a_cancel_of_what_waits(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
+        def prepare(store: Store) -> str:
+            job = new_job()
+            accept(store, job)
+            return job.id
+
+        def check(store: Store, id: str, said: Any) -> None:
+            assert said == Cancelled(id, "cancelled", State.CANCELLED)
+            assert found(store, id).state is State.CANCELLED
+
+        self._everywhere(store, wired, answers, prepare, lambda cut, id: cut.cancel(id), check)
+
     def test_a_replay(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def check(store: Store, granted: Granted, said: Any) -> None:
+            assert [one.answer for one in said] == ["replayed"]
             row = found(store, granted.id)
             assert (row.state, row.replays) == (State.PENDING, 1)
 

@@ -66,6 +66,8 @@ class TestReading:
         for given in wishes:
             assert _ids(store, **given) == [wanted.id], given
         assert _ids(store, states=[State.SUCCEEDED], task="shop.refund") == []
+        assert _ids(store, states=[State.SUCCEEDED], cause="bad cafe") == []
+        assert _ids(store, states=[State.DEAD], task="shop.charge", cause="bad cafe") == []
         assert len(_ids(store, states=[State.DEAD, State.SUCCEEDED])) == 3
 
     @pytest.mark.parametrize("field", ["task", "queue", "tenant"])

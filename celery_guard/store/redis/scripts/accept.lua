@@ -13,9 +13,6 @@ local function insert(id, new, letter)
     write(id, {}, row)
     redis.call('ZADD', STORE .. 'created', row.created, id)
     keep_payload(id, 0, letter.body, letter.headers, letter.delivery)
-    if row.holder then
-        redis.call('SADD', STORE .. 'followers:' .. row.holder, id)
-    end
 end
 
 -- The job handed itself over to others, the last of whom brings its id back: it goes on with this message.

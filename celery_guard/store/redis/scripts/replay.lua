@@ -24,9 +24,6 @@ local function replay(id)
         replays = count(row.replays) + 1, attempts = 0, crashes = 0, retries = 0, publications = 0, refusals = 0,
         cancel = 0, told = 0, settled = given.mark,
     })
-    if holder then
-        redis.call('SADD', STORE .. 'followers:' .. holder, id)
-    end
     redis.call('DEL', STORE .. 'result:' .. id)
     return { 'replayed' }
 end
