@@ -139,6 +139,7 @@ def test_status_shows_for_how_long_the_oldest_waits(run: Run) -> None:
 def checked(run: Run, *words: str) -> Any:
     store = Canned()
     store.limits = {"G2": "it cannot"}
+    store.server = dict
     return run("check", *words, store=store)
 
 
