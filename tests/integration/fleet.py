@@ -178,6 +178,10 @@ class Fleet:
         self.workers.append(relay)
         return relay
 
+    def configure(self, **conf: Any) -> None:
+        """Celery settings of the processes that are started from here on."""
+        self.environment["APP_CONF"] = json.dumps({**json.loads(self.environment["APP_CONF"]), **conf})
+
     def beat(self, *more: str, **env: str) -> Process:
         """A beat in a process of its own, on its way up; its state is in a file of its own."""
         number = len(self.workers)

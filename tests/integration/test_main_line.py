@@ -12,7 +12,13 @@ from .fleet import Fleet, eventually
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(params=sorted(STACKS))
+#: Those that the other versions of Celery are tried with.
+SMOKE = ("redis-postgresql", "rabbitmq-mariadb")
+
+
+@pytest.fixture(
+    params=[pytest.param(stack, marks=[pytest.mark.smoke] if stack in SMOKE else []) for stack in sorted(STACKS)]
+)
 def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
     return make_fleet(request.param)
 
@@ -65,7 +71,9 @@ def test_a_killed_child_loses_no_job(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo"])
-@pytest.mark.parametrize("stack", ["embedded", "redis-postgresql", "rabbitmq-mariadb"])
+@pytest.mark.parametrize(
+    "stack", [pytest.param("embedded", marks=pytest.mark.smoke), "redis-postgresql", "rabbitmq-mariadb"]
+)
 def test_every_pool_runs_the_same_journey(make_fleet: Callable[..., Fleet], stack: str, pool: str) -> None:
     fleet = make_fleet(stack)
     app = fleet.app
@@ -82,7 +90,7 @@ def test_every_pool_runs_the_same_journey(make_fleet: Callable[..., Fleet], stac
     assert worker.terminate() == 0
 
 
-@pytest.mark.parametrize("stack", ["embedded", "redis-postgresql"])
+@pytest.mark.parametrize("stack", ["embedded", pytest.param("redis-postgresql", marks=pytest.mark.smoke)])
 def test_a_chord_completes_though_a_member_is_killed(make_fleet: Callable[..., Fleet], stack: str) -> None:
     fleet = make_fleet(stack, module="tests.integration.app_all_guarded")
     app = fleet.app

@@ -44,7 +44,7 @@ from celery_guard.job.state import Reason
 
 from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import ETA, decode
-from .limits import soft_limit_allowed
+from .limits import greenlet_killed, greenlet_timed_out, soft_limit_allowed
 from .request import REVOKED
 from .result import decode_result, encode_result
 
@@ -167,6 +167,8 @@ class CeleryBody:
         except (KeyboardInterrupt, GeneratorExit) as error:
             return Interrupted(error, by_shutdown=False)
         except BaseException as error:  # noqa: BLE001 - every way out of a body is an outcome; settle records it
+            if greenlet_killed(error) or (greenlet_timed_out(error) and self._near_limit(attempt.job)):
+                return self._ended_by_the_pool(attempt.job, error)
             if attempt.kept is not None:
                 return self._retry_asked(attempt, Retry(exc=error if isinstance(error, Exception) else None))
             return Failed(error, final=Reason.EXHAUSTED if attempt.exhausted else None)
@@ -174,11 +176,15 @@ class CeleryBody:
             return self._retry_asked(attempt, None)
         return self._returned()
 
-    def _ended_by_the_pool(self, job: RunningJob, error: SystemExit) -> Outcome:
+    def _near_limit(self, job: RunningJob) -> bool:
+        near = self._contract.timing.near_limit
+        return near is not None and job.elapsed >= near
+
+    def _ended_by_the_pool(self, job: RunningJob, error: BaseException) -> Outcome:
         """The pool ends its process with SIGTERM, because of the hard limit or because the worker goes down, and does not say which."""
         self.process_ends = error
         timing = self._contract.timing
-        if timing.near_limit is None or job.elapsed < timing.near_limit:
+        if not self._near_limit(job):
             return Interrupted(error, by_shutdown=True)
         over = TimeoutError(f"time limit: the attempt was ended after {job.elapsed}, its limit is {timing.attempt}")
         return OutOfTime(over.with_traceback(error.__traceback__))

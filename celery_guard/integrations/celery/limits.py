@@ -3,6 +3,8 @@
 The prefork pool raises ``SoftTimeLimitExceeded`` from a signal handler. Between the first byte of a claim and the last of a
 settle that would leave a row half thought through, so the signal is blocked except while the body runs. One that arrives after the
 body is dropped: the body is done. Pools without the signal (threads, solo, gevent) have nothing to defer.
+
+The gevent pool raises its hard limit as a ``gevent.Timeout`` wherever the greenlet waits; one that is killed gets a ``GreenletExit``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["soft_limit_allowed", "soft_limit_deferred"]
+__all__ = ["greenlet_killed", "greenlet_timed_out", "soft_limit_allowed", "soft_limit_deferred"]
 
 _SIGNAL = getattr(signal, "SIGUSR1", None)
 
@@ -55,3 +57,17 @@ def soft_limit_allowed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def greenlet_timed_out(error: BaseException) -> bool:
+    """Whether this is a ``gevent.Timeout``; by name, since gevent need not be installed."""
+    return _is(error, "gevent", "Timeout")
+
+
+def greenlet_killed(error: BaseException) -> bool:
+    """Whether this is the ``GreenletExit`` of a greenlet that is ended from outside."""
+    return _is(error, "greenlet", "GreenletExit")
+
+
+def _is(error: BaseException, package: str, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.split(".")[0] == package for kind in type(error).__mro__)

@@ -58,12 +58,14 @@ def run_in_foreground(runtime: Runtime) -> None:
 def register_relay_task(runtime: Runtime) -> None:
     """The beat task: relays and sweeps what is due at that moment. It is no guarded job itself, or nothing would publish it."""
 
-    def relay() -> int:
-        made = make_relay(runtime)
-        made.sweep()
-        return made.drain()
+    runtime.app.task(_relay, name=RELAY_TASK, base=Task, bind=True, ignore_result=True, shared=False)
 
-    runtime.app.task(relay, name=RELAY_TASK, base=Task, ignore_result=True, shared=False)
+
+def _relay(task: Any) -> int:
+    """One function for all apps: a spawned child has two of the same name."""
+    made = make_relay(runtime_of(task.app))
+    made.sweep()
+    return made.drain()
 
 
 class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]

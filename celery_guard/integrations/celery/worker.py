@@ -32,6 +32,9 @@ _Handler = Callable[..., Any]
 class BootStep(bootsteps.Step):  # type: ignore[misc]
     """What a worker finds out before it starts: that its store is there, and what is unsafe about its settings."""
 
+    #: For the number of bodies that it may have at work.
+    requires = ("celery.worker.components:Pool",)
+
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
         runtime = runtime_of(worker.app)
@@ -42,7 +45,8 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
             return
         runtime.register_aliases()
         if not worker.pool_cls.__module__.endswith("prefork"):
-            runtime.connections = max(runtime.connections, (worker.concurrency or 1) + 4)
+            bodies = max(worker.concurrency or 1, worker.max_concurrency or 1)
+            runtime.connections = max(runtime.connections, bodies + 4)
         try:
             self._look(worker, runtime)
         except GuardError as error:

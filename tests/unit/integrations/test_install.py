@@ -45,3 +45,20 @@ def test_an_app_is_guarded_by_a_guard_or_by_a_store_in_its_configuration() -> No
 
         app.finalize()
     assert [runtime_of(app).meant for app in (plain, configured, guarded)] == [False, True, True]
+
+
+def test_an_app_that_is_pickled_takes_its_guards_settings_along() -> None:
+    """As for a child that is spawned: the app is made again, and its tasks bring the guard."""
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    Guard(app, store="sqlite:///guard.db", lease=7)
+    make, arguments = app.__reduce__()
+    again = make(*arguments)
+    assert (again.conf.guard_store, again.conf.guard_lease) == ("sqlite:///guard.db", 7)
+    assert again.control_cls == Celery.control_cls
+
+    @again.task(base=GuardedTask, name="one", shared=False)
+    def one() -> None: ...
+
+    again.finalize()
+    settings = runtime_of(again).settings
+    assert (settings.store, settings.lease.total_seconds()) == ("sqlite:///guard.db", 7)
