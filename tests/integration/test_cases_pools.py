@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from importlib.util import find_spec
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -48,7 +49,7 @@ def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
     return make_fleet("redis-postgresql", MODULE)
 
 
-def worker_of(fleet: Fleet, pool: str, concurrency: int, *more: str, **env: str) -> Worker:
+def worker_of(fleet: Fleet, pool: str, concurrency: int, *more: str, **env: Any) -> Worker:
     """A worker with this pool. A relay of its own runs in it, as ever."""
     if pool != "spawn":
         return fleet.worker(pool, concurrency, *more, **env)
@@ -232,7 +233,8 @@ def test_pool_1_a_body_that_never_waits_keeps_its_lease_where_something_else_ren
     eventually(lambda: "computes" in fleet.marks())
     first = fleet.job(result.id)
     assert first.started is not None
-    eventually(lambda: _now(database) - first.started > timedelta(seconds=6), 60, "three leases long")
+    over = first.started + timedelta(seconds=6)
+    eventually(lambda: _now(database) > over, 60, "three leases long")
     fleet.raise_flag("over")
     assert result.get(timeout=60) == "first"
     job = fleet.job(result.id)
