@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
 
+from celery_guard.contract.contract import Contract
 from celery_guard.errors import ConfigurationError
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
@@ -28,12 +30,15 @@ class Guard:
     >>> app = Celery("shop", broker="memory://")
     >>> guard = Guard(app, store="sqlite:///:memory:")
 
+    ``contracts`` are for tasks that you cannot edit, by name or pattern: ``{"vendor.sync": Contract(...), "vendor.*": Contract()}``. What they name is
+    put under the guard, whatever its base class is; a name that no task has is refused when a worker starts.
+
     Raises:
         SettingError: there is no setting of that name.
         ConfigurationError: the app has a guard with other settings already.
     """
 
-    def __init__(self, app: Celery, **settings: Any) -> None:
+    def __init__(self, app: Celery, *, contracts: Mapping[str, Contract] | None = None, **settings: Any) -> None:
         if not isinstance(app, Celery):
             raise ConfigurationError(
                 f"Guard: found {type(app).__name__}, expected the Celery app: Guard(app, store=...)."
@@ -41,7 +46,9 @@ class Guard:
         check_names(settings)
         self._runtime: Runtime = install(app, settings)
         self._runtime.made_by_guard = True
-        if not self._runtime.made_with(settings):
+        if self._runtime.contracts is None:
+            self._runtime.contracts = contracts
+        if not self._runtime.made_with(settings) or self._runtime.contracts != contracts:
             raise ConfigurationError(
                 f"The app {app.main!r} has a guard already, made with other settings or by its first GuardedTask. Make one Guard "
                 "for an app, right after the app and before its tasks."

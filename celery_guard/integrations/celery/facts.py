@@ -53,6 +53,7 @@ def read_facts(app: Celery, pool: Any = None, *, ask_server: bool = True) -> App
         ContractError: a contract makes no sense.
     """
     runtime = runtime_of(app)
+    runtime.guard_named()
     conf = app.conf
     backend = app.backend_cls or conf.result_backend
     broker, visible = _broker(app)

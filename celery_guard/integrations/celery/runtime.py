@@ -18,6 +18,7 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from celery_guard.contract.central import Central
 from celery_guard.contract.contract import Contract, Effective
 from celery_guard.contract.measure import refuse
 from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
@@ -36,6 +37,9 @@ from .declared import apply, body_of, read_options, signature_of, with_limits_of
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
 
 logger = logging.getLogger("celery_guard.enqueue")
+
+#: The one name of ``guard_*`` in the app's configuration that is no setting.
+_CONTRACTS = "contracts"
 
 #: Where an app keeps its runtime.
 ATTRIBUTE = "_celery_guard"
@@ -56,6 +60,8 @@ class Runtime:
         self.connections = 5
         #: A ``Guard`` was made for the app; otherwise a guarded task has brought the runtime along.
         self.made_by_guard = False
+        #: Contracts beside the tasks, where ``Guard`` was given any.
+        self.contracts: Mapping[str, Any] | None = None
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
 
@@ -83,9 +89,18 @@ class Runtime:
     def settings(self) -> Settings:
         """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""
         mine = _said(self.app.conf)
+        mine.pop(_CONTRACTS, None)
         if not self._names_store and (default := default_store()) is not None:
             mine["store"] = default
         return read_settings(self._arguments, mine, os.environ)
+
+    @cached_property
+    def central(self) -> Central:
+        """The contracts beside the tasks: of ``Guard(contracts=...)``, then of ``app.conf.guard_contracts``. Raises ``ContractError``."""
+        given = self.contracts
+        if given is None:
+            given = _said(self.app.conf).get(_CONTRACTS)
+        return Central({} if given is None else given)
 
     @cached_property
     def store(self) -> Store:
@@ -150,10 +165,13 @@ class Runtime:
 
     def contract_of(self, task: Any) -> Effective | None:
         """What holds for a task; None where it has no guard. Raises ``ContractError``."""
-        if task is None or not getattr(task, "guarded", False):
+        if task is None:
             return None
         contract = self._contracts.get(task.name)
         if contract is None:
+            self._give_contract(task)
+            if not getattr(task, "guarded", False):
+                return None
             if not isinstance(task.contract, (Contract, type(None))):
                 refuse(f"{task.name}: contract", task.contract, "a Contract", "write contract=Contract(...)")
             signature = signature_of(task)
@@ -187,6 +205,13 @@ class Runtime:
         registry = app.tasks if app.autofinalize and not app.finalized else app._tasks
         return registry.get(name) or registry.get(self.aliases.get(name))
 
+    def guard_named(self) -> None:
+        """Put every task that is named beside the tasks under the guard. Raises ``ContractError`` for a name that no task has."""
+        tasks = self.app.tasks
+        self.central.check(tasks)
+        for task in list(tasks.values()):
+            self.contract_of(task)
+
     def knows(self, name: str) -> bool:
         """Whether this process has a task of this name, or one that had it before."""
         return self.task_named(name) is not None
@@ -196,6 +221,14 @@ class Runtime:
         if task.name not in self._shapes:
             self.contract_of(task)
         return self._shapes[task.name]
+
+    def _give_contract(self, task: Any) -> None:
+        contract = self.central.contract_for(task.name)
+        if contract is not None:
+            # the base class of tasks needs the runtime
+            from .central import put_under_guard
+
+            put_under_guard(task, contract)
 
     def register_aliases(self) -> None:
         """Have the worker take messages that were sent under a task's former names. Raises ``ContractError``."""

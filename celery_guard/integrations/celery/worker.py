@@ -43,6 +43,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
                 "this app knows guarded tasks of another app and has no guard of its own: it cannot run them"
             )
             return
+        runtime.guard_named()
         runtime.register_aliases()
         if not worker.pool_cls.__module__.endswith("prefork"):
             bodies = max(worker.concurrency or 1, worker.max_concurrency or 1)
