@@ -118,6 +118,12 @@ class Settings(BaseModel):
         default=8, description="How often a job that nobody claims is published before it is dead (never_claimed)."
     )
 
+    leaving: bool = Field(
+        default=False,
+        description="The guard is being taken out. Calls go out as Celery's own messages, without a row, and such messages are run "
+        "without one; jobs that have a row are run to their end. Set it for publishers and workers, then ask `celery guard leave`.",
+    )
+
     payload_limit: Annotated[ByteSize, BeforeValidator(_read_number), Field(ge=1024)] = Field(
         default=ByteSize(1024 * 1024),
         description="Bytes that one message may have as it travels, headers and base64 growth included; larger ones are "

@@ -230,6 +230,10 @@ class Runtime:
 
             put_under_guard(task, contract)
 
+    def leaves(self, task: Any) -> bool:
+        """Whether the task is Celery's own again, but for the jobs that have a row. One that takes payload models cannot be."""
+        return self.settings.leaving and not self.shape_of(task).models
+
     def register_aliases(self) -> None:
         """Have the worker take messages that were sent under a task's former names. Raises ``ContractError``."""
         registry = self.app.tasks

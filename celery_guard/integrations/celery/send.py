@@ -77,6 +77,8 @@ class Sender:
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
         gather, door = collector(), open_door()
+        if contract is not None and _is_new(task_id, gather) and self._runtime.leaves(task):
+            contract = None
         if contract is None and gather is None and door is None and not _brings_back(name, task_id):
             return self._plain(
                 name, args, kwargs, countdown=countdown, eta=eta, task_id=task_id, producer=producer,
@@ -243,6 +245,13 @@ class Sender:
                     path,
                 )
         return PayloadError(f"{name}: the message cannot be encoded as {serializer}: {error}.", "")
+
+
+def _is_new(task_id: str | None, gather: Collected | None) -> bool:
+    """Whether a send starts a job: it is no retry or replacement of the one that runs here, and no message that is there already."""
+    attempt = current_attempt.get()
+    goes_on = attempt is not None and task_id == attempt.job.id
+    return not goes_on and (gather is None or gather.versions is None)
 
 
 def _brings_back(name: str, task_id: str | None) -> bool:

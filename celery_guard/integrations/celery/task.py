@@ -17,6 +17,7 @@ from celery.exceptions import Ignore
 from celery_guard.contract.contract import Contract
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.integrations.django import is_djangos
+from celery_guard.job.envelope import HEADER
 from celery_guard.store.protocol import Door
 
 from .attempt import Collected, collecting, current_attempt
@@ -45,6 +46,8 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     #: What the task promises; None: what Celery's own options say, and safe defaults.
     contract: Contract | None = None
+    #: ``run`` as Celery has wrapped it, where the guard has taken that off.
+    _guard_celery_run: Any = None
     #: ``track_started`` as declared. The guard reports STARTED itself, once the job is claimed.
     guard_track_started: bool = False
 
@@ -255,7 +258,11 @@ def _guarded_call(original: _Call) -> _Call:
         if not _is_delivery(request) or getattr(request, "guard_entered", False):
             return original(self, *args, **kwargs)
         request.guard_entered = True
-        self.run = body_of(self)
+        runtime = runtime_of(self.app)
+        if not (request.headers or {}).get(HEADER) and runtime.leaves(self):
+            return _unguarded(self, original, args, kwargs)
+        if self.run is not body_of(self):
+            self._guard_celery_run, self.run = self.run, body_of(self)
 
         def body(*args: Any, **kwargs: Any) -> Any:
             hook = getattr(type(self).before_start, _WRAPPED, None)
@@ -263,10 +270,19 @@ def _guarded_call(original: _Call) -> _Call:
                 hook(self, request.id, args, kwargs)
             return original(self, *args, **kwargs)
 
-        return perform(runtime_of(self.app), self, body, args, kwargs)
+        return perform(runtime, self, body, args, kwargs)
 
     setattr(__call__, _WRAPPED, original)
     return __call__
+
+
+def _unguarded(task: Any, original: _Call, args: Any, kwargs: Any) -> Any:
+    """A delivery of Celery's own, while the guard is taken out: as if the task had no guard, its autoretry included."""
+    task.run = task._guard_celery_run or task.run
+    hook = getattr(type(task).before_start, _WRAPPED, None)
+    if hook is not None:
+        hook(task, task.request.id, args, kwargs)
+    return original(task, *args, **kwargs)
 
 
 def _plain_call(self: Any, *args: Any, **kwargs: Any) -> Any:
