@@ -91,7 +91,7 @@ def test_delay_on_commit_with_another_store_is_celerys_own() -> None:
     app = Celery("shop", broker="memory://", set_as_current=False)
     Guard(app, store="sqlite:///:memory:")
 
-    @app.task(base=GuardedTask)
+    @app.task(base=GuardedTask, shared=False)
     def charge() -> None: ...
 
     from django.core.exceptions import ImproperlyConfigured
