@@ -15,6 +15,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore
 
 from celery_guard.contract.contract import Contract
+from celery_guard.errors import ContractError
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.integrations.django import is_djangos
 from celery_guard.job.envelope import HEADER
@@ -52,8 +53,17 @@ class GuardedTask(Task):  # type: ignore[misc]
     guard_track_started: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap a subclass's own ``__call__`` and ``before_start``, from wherever it inherits them."""
+        """Wrap a subclass's own ``__call__`` and ``before_start``, from wherever it inherits them.
+
+        Raises ``ContractError`` for one that takes its messages past the tracer, as ``celery_batches.Batches`` does.
+        """
         super().__init_subclass__(**kwargs)
+        if cls.Strategy != Task.Strategy:
+            raise ContractError(
+                f"{cls.__module__}.{cls.__qualname__}: its `Strategy` takes messages from the worker in a way of its own (several at once, "
+                "as celery-batches does), so no job of it could be claimed, counted or settled. Give the guard tasks with Celery's "
+                "own Strategy: leave GuardedTask out of this one's bases, or have one job do the work of a batch."
+            )
         for name, wrap in (("__call__", _guarded_call), ("before_start", _inside_the_claim)):
             found = getattr(cls, name)
             if not hasattr(found, _WRAPPED) and found is not getattr(Task, name):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from celery import Celery
+import pytest
+from celery import Celery, Task
 
 from celery_guard import Guard, GuardedTask
+from celery_guard.errors import ContractError
 from celery_guard.integrations.celery.runtime import runtime_of
 
 TWO_APPS = """
@@ -62,3 +65,12 @@ def test_an_app_that_is_pickled_takes_its_guards_settings_along() -> None:
     again.finalize()
     settings = runtime_of(again).settings
     assert (settings.store, settings.lease.total_seconds()) == ("sqlite:///guard.db", 7)
+
+
+def test_a_task_that_takes_its_messages_past_the_tracer_is_refused_where_it_is_declared() -> None:
+    class Several(Task):  # type: ignore[misc]
+        def Strategy(self, task: Any, app: Any, consumer: Any) -> None: ...
+
+    with pytest.raises(ContractError, match="Both: its `Strategy` takes messages") as refused:
+        type("Both", (GuardedTask, Several), {})
+    assert refused.value.code == "GUARD-102"
