@@ -20,7 +20,7 @@ from typing import Any
 from celery_guard.contract.codec import first_difference, wire_size
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import identify
-from celery_guard.errors import PayloadError, PayloadTooLargeError
+from celery_guard.errors import EnqueueError, PayloadError, PayloadTooLargeError
 from celery_guard.job.envelope import HEADER, Envelope
 from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import Kind
@@ -30,6 +30,10 @@ from celery_guard.store.protocol import AsyncDoor, Door, Store
 from .context import RunningJob, ownership_of
 
 __all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare"]
+
+
+#: As much as every store keeps of a name.
+_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ def prepare(
     """Make the row of a guarded job, or refuse it before anything is written.
 
     Raises:
+        EnqueueError: a name is longer than 255 characters: the queue's, say.
         PayloadError: a value would not come back equal and of the same type; names its path.
         PayloadTooLargeError: the encoded message is over ``payload_limit`` bytes.
         TypeError: the arguments do not fit the task's signature.
@@ -123,6 +128,7 @@ def carry(draft: Draft, payload_limit: int) -> NewJob:
 
 def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> Payload:
     """The message as it is stored, with the envelope in its headers, if it is not too large."""
+    _refuse_long_names(draft, None if envelope is None else envelope.tenant)
     headers = draft.headers if envelope is None else {**draft.headers, HEADER: envelope.to_header()}
     try:
         payload = Payload(draft.body, json.dumps(headers), json.dumps(draft.delivery))
@@ -155,6 +161,18 @@ async def aenqueue(store: Store, door: Door | None, jobs: Sequence[NewJob]) -> l
     if isinstance(door, AsyncDoor):
         return await door.aenqueue(jobs)
     return door.enqueue(jobs)
+
+
+def _refuse_long_names(draft: Draft, tenant: str | None) -> None:
+    names = {
+        "task name": draft.task, "queue": draft.queue, "task id": draft.id, "tenant": tenant,
+        "parent id": draft.parent_id, "root id": draft.root_id, "group id": draft.group_id,
+    }  # fmt: skip
+    for what, name in names.items():
+        if name is not None and len(name) > _LONGEST_NAME:
+            raise EnqueueError(
+                f"{draft.task[:80]}: the {what} has {len(name)} characters ({name[:40]}…), stores keep {_LONGEST_NAME}. Use a shorter one."
+            )
 
 
 def _refuse_changed(draft: Draft, came_back: tuple[Any, Any]) -> None:

@@ -18,10 +18,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-__all__ = ["PrivateServer", "private_postgresql", "private_rabbitmq", "private_redis", "private_sentinel"]
+__all__ = [
+    "PrivateServer",
+    "private_pgbouncer",
+    "private_postgresql",
+    "private_rabbitmq",
+    "private_redis",
+    "private_sentinel",
+]
 
 #: How long a server may take to answer, in seconds. Only reached by one that will never.
 _PATIENCE = 60.0
@@ -164,6 +172,33 @@ def private_postgresql() -> Iterator[PrivateServer]:
             return client.recv(1) == b"R"
 
         url = f"postgresql+psycopg://root@127.0.0.1:{port}/postgres"
+        yield from _stopping(PrivateServer(url, port, command, folder, answers, user=user))
+
+
+@contextmanager
+def private_pgbouncer(database: str, size: int = 2) -> Iterator[PrivateServer]:
+    """A PgBouncer before the PostgreSQL database at a URL, not yet started; its URL is that of the database through it.
+
+    It pools transactions: a client has one of ``size`` sessions of the server's for as long as a transaction, or a statement, and the
+    next time perhaps another.
+    """
+    program = _program("pgbouncer", "usr/sbin")
+    # It refuses to run as root.
+    user = "nobody" if os.geteuid() == 0 else None
+    with _folder(user) as folder:
+        port, target = _free_port(), urlsplit(database)
+        (folder / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host={target.hostname} port={target.port or 5432} user={target.username}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+            f"pool_mode = transaction\ndefault_pool_size = {size}\nmax_client_conn = 200\n"
+        )
+
+        def answers(client: socket.socket) -> bool:
+            client.sendall(b"\x00\x00\x00\x08\x04\xd2\x16\x2f")  # may we speak TLS?
+            return client.recv(1) == b"N"
+
+        url = urlunsplit(target._replace(netloc=f"{target.username}@127.0.0.1:{port}"))
+        command = (program, str(folder / "pgbouncer.ini"))
         yield from _stopping(PrivateServer(url, port, command, folder, answers, user=user))
 
 

@@ -158,3 +158,12 @@ def poisons_its_transaction(self: Any) -> None:
 
 
 _left_open: Session | None = None
+
+
+@task(base=GuardedTask, bind=True)
+def dies_in_its_transaction(self: Any) -> None:
+    """Killed once, with a write of its own that is not committed."""
+    self.job.transaction().execute(text("INSERT INTO shop_order (id) VALUES (7)"))
+    mark("in its transaction", self)
+    if flag("died in its transaction"):
+        os.kill(os.getpid(), signal.SIGKILL)

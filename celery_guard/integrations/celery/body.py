@@ -20,7 +20,7 @@ from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import Interruption, JobFailed, PayloadError, PayloadVersionError
+from celery_guard.errors import EnqueueError, Interruption, JobFailed, PayloadError, PayloadVersionError
 from celery_guard.flow.arguments import Arguments, open_arguments
 from celery_guard.flow.context import RunningJob, ownership_of
 from celery_guard.flow.enqueue import Draft, seal
@@ -224,12 +224,13 @@ class CeleryBody:
         if kept is None:
             assert asked is not None
             return RetryAsked(error, _seconds(asked.when), bounded=False)
-        return RetryAsked(
-            error,
-            kept.delay if attempt.delayed else None,
-            self._next_payload(kept, attempt.changed, attempt.job.generation),
-            kept.queue if attempt.changed else None,
-        )
+        try:
+            payload = self._next_payload(kept, attempt.changed, attempt.job.generation)
+        except EnqueueError as refused:
+            # too large, say: the message that would carry the job on cannot be stored
+            return Failed(refused, final=Reason.FAILED)
+        queue = kept.queue if attempt.changed else None
+        return RetryAsked(error, kept.delay if attempt.delayed else None, payload, queue)
 
     def _ignored(self, attempt: CeleryAttempt) -> Outcome:
         if attempt.kept is not None:

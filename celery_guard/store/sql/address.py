@@ -29,7 +29,7 @@ def address(text: str) -> URL:
     """
     try:
         url = make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise SettingError(
             "Setting store: this is no URL of a database. Give one like postgresql+psycopg://user@host/database or "
             "sqlite:///guard.db."
@@ -43,12 +43,23 @@ def engine_at(url: URL, **options: Any) -> Engine:
     """An engine, not connected yet.
 
     Raises:
-        SettingError: its driver is not installed.
+        SettingError: nobody knows its driver, it is not installed, or it is one of asyncio's.
     """
+    usual, extra = _DRIVERS.get(url.get_backend_name(), ("", ""))
     try:
+        dialect = url.get_dialect()
+        if dialect.is_async and url.get_driver_name() != "psycopg":
+            raise SettingError(
+                f"Setting store: {url.drivername} is a driver for asyncio; the store works in threads and processes. "
+                f"Name a plain one: {usual or url.get_backend_name()}://… Your own sessions may go on using this one."
+            )
         return create_engine(url, **options)
-    except (ImportError, NoSuchModuleError) as error:
-        _, extra = _DRIVERS.get(url.get_backend_name(), ("", ""))
+    except NoSuchModuleError as error:
+        raise SettingError(
+            f"Setting store: SQLAlchemy knows no driver called {url.drivername}. Use {usual or url.get_backend_name()}, which is tested, or "
+            "install the one that you mean."
+        ) from error
+    except ImportError as error:
         how = f"Install it: pip install 'celery-guard[{extra}]'." if extra else "Install it, or name another one."
         raise SettingError(
             f"Setting store: the driver of {url.drivername} is not installed ({error}). {how}"

@@ -1,14 +1,16 @@
 """How a relay that found nothing waits for work: until the database calls, or its time is over. Best effort only.
 
 PostgreSQL calls with NOTIFY, heard on a connection of its own. A transaction pooler swallows such calls, and other databases
-have none: then the time simply runs out, and the relay looks again. (Behind a pooler, open the store with ``notify=False``: a
-LISTEN would stay on a session that is somebody else's next.) What the store of this very process accepted is heard in every
-case.
+have none: then the time simply runs out, and the relay looks again. A pooler is known by the session: it is not the one that was
+connected to. Nobody listens there, since a LISTEN would stay on a session that is somebody else's next. What the store of
+this very process accepted is heard in every case.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import selectors
 import socket
 import threading
@@ -20,6 +22,8 @@ from typing import Any
 from .statements.accept import CHANNEL
 
 __all__ = ["Bell", "PostgresBell"]
+
+logger = logging.getLogger("celery_guard.store")
 
 #: How long a relay goes on without hearing before it tries to listen again, and how long a try may take. Seconds.
 _DEAF = 10
@@ -109,11 +113,21 @@ class PostgresBell(Bell):
             self._deaf_until = time.monotonic() + _DEAF
             with contextlib.suppress(self._error):
                 self._connection = self._connect()
+                if self._connection is None:
+                    logger.info(
+                        "the store is behind a connection pooler: it is polled, since NOTIFY is not heard through one"
+                    )
+                    self._deaf_until = math.inf
         return self._connection
 
     def _connect(self) -> Any:
+        """A connection that listens; None where a pooler stands before the server."""
         connection = self._new_connection(connect_timeout=_DEAF, autocommit=True)
         try:
+            ((session,),) = connection.execute("SELECT pg_backend_pid()").fetchall()
+            if session != connection.info.backend_pid:
+                connection.close()
+                return None
             connection.execute(f"LISTEN {CHANNEL}")
         except BaseException:
             connection.close()

@@ -14,7 +14,7 @@ from celery import Celery
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_guard import GuardedTask, PayloadError, PayloadTooLargeError
+from celery_guard import EnqueueError, GuardedTask, PayloadError, PayloadTooLargeError
 from celery_guard.contract.codec import wire_size
 from celery_guard.integrations.celery.capture import decode
 
@@ -150,6 +150,13 @@ def test_pay_3_the_callers_transaction_can_still_roll_back_or_commit(small: Any)
         assert session.execute(text("select count(*) from orders")).scalar() == 1
     engine.dispose()
     assert app.guard.store.jobs() == []
+
+
+@pytest.mark.parametrize("options", [{"queue": "q" * 256}, {"task_id": "i" * 256}], ids=["queue", "task id"])
+def test_a_name_that_no_store_keeps_is_refused_before_anything_is_written(small: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(EnqueueError, match="has 256 characters"):
+        small.apply_async(("x",), **options)
+    assert small.app.guard.store.jobs() == []
 
 
 def test_pickle_is_refused_whatever_the_app_allows(make_app: Callable[..., Celery]) -> None:

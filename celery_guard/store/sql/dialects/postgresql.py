@@ -10,6 +10,9 @@ from . import Traits
 
 __all__ = ["TRAITS"]
 
+#: How long a connection may take to be made, in seconds.
+_CONNECT_TIMEOUT = 10
+
 
 def _greet(connection: Any, own: bool) -> None:
     """Nothing: a pooler may give every transaction another session, so nothing may be left on one."""
@@ -24,14 +27,15 @@ def _is_syntax_error(error: BaseException) -> bool:
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
-    if url.get_driver_name() != "psycopg":
+    if url.get_driver_name() not in ("psycopg", "psycopg2"):
         return {}
-    return {
+    # libpq's own default is to wait for as long as the network does, which may be minutes. The URL may say otherwise.
+    arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT}
+    if url.get_driver_name() == "psycopg":
         # Prepared statements belong to a session, and a transaction pooler hands sessions around.
-        "connect_args": {"prepare_threshold": None},
-        # Spares each new connection a question about a type that no column has.
-        "use_native_hstore": False,
-    }
+        arguments["prepare_threshold"] = None
+    # Spares each new connection a question about a type that no column has.
+    return {"connect_args": arguments, "use_native_hstore": False}
 
 
 TRAITS = Traits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from sqlalchemy import event
 
 from celery_guard.errors import SettingError
 from celery_guard.store.sql import open_store
@@ -26,7 +27,7 @@ def test_a_url_without_a_driver_is_given_the_one_that_is_installed_with_the_guar
     assert address(written).render_as_string() == meant
 
 
-@pytest.mark.parametrize("wrong", ["", "guard.db", "oracle://h/d"])
+@pytest.mark.parametrize("wrong", ["", "guard.db", "oracle://h/d", "postgresql://h:port/d"])
 def test_what_is_no_url_of_a_known_database_is_a_setting_error(wrong: str) -> None:
     with pytest.raises(SettingError):
         open_store(wrong)
@@ -36,6 +37,34 @@ def test_a_driver_that_is_missing_is_named_with_the_remedy(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(SettingError, match=r"celery-guard\[postgresql\]"):
         open_store("postgresql://h/d")
+
+
+@pytest.mark.parametrize("url", ["postgresql+nobody://h/d", "mysql+nobody://h/d", "sqlite+nobody:///guard.db"])
+def test_a_driver_that_nobody_knows_is_not_said_to_be_missing(url: str) -> None:
+    with pytest.raises(SettingError, match=r"knows no driver called \w+\+nobody"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["postgresql+asyncpg://h/d", "sqlite+aiosqlite:///guard.db", "mysql+asyncmy://h/d"])
+def test_a_driver_of_asyncio_is_refused_with_a_plain_one(url: str) -> None:
+    with pytest.raises(SettingError, match="for asyncio"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("", 10), ("?connect_timeout=3", "3")])
+def test_a_connection_is_made_in_time_or_given_up(query: str, seconds: object) -> None:
+    asked: list[dict[str, object]] = []
+
+    def connect(dialect: object, record: object, arguments: object, options: dict[str, object]) -> None:
+        asked.append(options)
+        raise RuntimeError("seen")
+
+    store = open_store(f"postgresql://h/d{query}")
+    event.listen(store._database.engine, "do_connect", connect)
+    with pytest.raises(RuntimeError, match="seen"):
+        store.check()
+    assert [options["connect_timeout"] for options in asked] == [seconds]
+    store.close()
 
 
 def test_opening_a_store_opens_no_connection() -> None:
