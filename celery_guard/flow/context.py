@@ -161,7 +161,7 @@ def current_job() -> RunningJob:
     job = running_job.get()
     if job is None:
         raise RuntimeError(
-            "No guarded job is running here: the task was called as a function, runs eagerly (task_always_eager), or has no "
-            "guard. Let a worker run it, or move what needs no job into a function of its own."
+            "No guarded job is running here: the task was called as a function, runs eagerly without a store, or has no guard. Let a "
+            "worker run it, or `.apply()` with the setting store, or move what needs no job into a function of its own."
         )
     return job

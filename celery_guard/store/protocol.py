@@ -21,6 +21,7 @@ from celery_guard.job.verdict import Claimed, Enqueued
 
 __all__ = [
     "AsyncDoor",
+    "AttemptDoor",
     "Cancelled",
     "Door",
     "Heartbeat",
@@ -41,6 +42,26 @@ class Door(Protocol):
         ...
 
 
+class AttemptDoor(Door, Protocol):
+    """A door through which a job can also be run, in the transaction that accepts it: what eager mode needs."""
+
+    def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
+        """As :meth:`Store.claim`."""
+        ...
+
+    def settle(self, settlement: Settlement) -> bool:
+        """As :meth:`Store.settle`."""
+        ...
+
+    def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
+        """As :meth:`Store.outcome`."""
+        ...
+
+    def begin(self) -> Transaction:
+        """A savepoint inside the transaction. Raises ``NotImplementedError`` where the door knows none."""
+        ...
+
+
 @runtime_checkable
 class AsyncDoor(Door, Protocol):
     """A transaction of a caller who has to wait with ``await``.
@@ -51,6 +72,10 @@ class AsyncDoor(Door, Protocol):
 
     async def aenqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write the rows now."""
+        ...
+
+    def at_once(self) -> Door:
+        """The door that writes at once. Raises ``TransactionError`` where nobody can wait, outside :meth:`run`."""
         ...
 
     async def recognize(self) -> None:

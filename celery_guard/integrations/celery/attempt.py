@@ -12,7 +12,7 @@ from celery_guard.flow.context import RunningJob
 from celery_guard.flow.enqueue import Draft
 from celery_guard.job.row import NewJob
 
-__all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt"]
+__all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt", "not_collecting"]
 
 
 @dataclass(slots=True)
@@ -59,6 +59,16 @@ def collecting(*, by_celery: bool = False, versions: Mapping[str, int] | None = 
     token = _collecting.set(collected)
     try:
         yield collected
+    finally:
+        _collecting.reset(token)
+
+
+@contextmanager
+def not_collecting() -> Iterator[None]:
+    """Inside the block sends are what they are: a body that is run in the middle of a block that gathers."""
+    token = _collecting.set(None)
+    try:
+        yield
     finally:
         _collecting.reset(token)
 

@@ -114,7 +114,7 @@ class CeleryBody:
 
         False: that one is for another task (the job was replaced), and goes to whoever consumes its queue.
         """
-        payload = self._runtime.store.payload(job.id, job.generation)
+        payload = self._stored(job)
         headers = {} if payload is None else json.loads(payload.headers)
         if payload is None or self._runtime.task_named(headers["task"]) is not self._task:
             return False
@@ -123,6 +123,9 @@ class CeleryBody:
         self._call = args, kwargs
         self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
         return True
+
+    def _stored(self, job: RunningJob) -> Payload | None:
+        return self._runtime.store.payload(job.id, job.generation)
 
     def _opened(self, job: RunningJob) -> Outcome | None:
         """Make the arguments what the body takes; or say why it cannot be called."""

@@ -75,7 +75,12 @@ class Runtime:
 
         A shared task of another, guarded app is bound to every app of the process, also to those that have nothing to do with it.
         """
-        return self.made_by_guard or self._names_store or default_store() is not None
+        return self.made_by_guard or self.has_store
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anybody has said where the store is."""
+        return self._names_store or default_store() is not None
 
     @property
     def _names_store(self) -> bool:
@@ -233,6 +238,10 @@ class Runtime:
     def leaves(self, task: Any) -> bool:
         """Whether the task is Celery's own again, but for the jobs that have a row. One that takes payload models cannot be."""
         return self.settings.leaving and not self.shape_of(task).models
+
+    def runs_eagerly(self, task: Any) -> bool:
+        """Whether an eager call of the task is a job; Celery's own where nobody has said where jobs are kept."""
+        return self.has_store and not self.leaves(task)
 
     def register_aliases(self) -> None:
         """Have the worker take messages that were sent under a task's former names. Raises ``ContractError``."""

@@ -23,7 +23,7 @@ from .signals import job_dead
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["speak"]
+__all__ = ["say_dead", "speak", "tellable"]
 
 logger = logging.getLogger("celery_guard.run")
 
@@ -53,12 +53,12 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
                 raise Ignore(str(next.reason))
             raise Retry(exc=_exception(error), when=next.delay.total_seconds())
         case Dead(fence=fence, next=next, error=DeadlinePassed() as error) if next.reason is Reason.EXPIRED:
-            _say_dead(task, error)
+            say_dead(task, error)
             _revoked(runtime, task, fence, "expired")
         case Dead(fence=fence, error=error):
             request.guard_tells = fence
-            _say_dead(task, error)
-            raise _tellable(error)
+            say_dead(task, error)
+            raise tellable(error)
         case Withdrawn(fence=fence):
             _revoked(runtime, task, fence, "cancelled")
         case HandBack(settled=settled):
@@ -86,13 +86,13 @@ def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
         error = JobFailed(f"Job {settled.id} ended as {settled.reason or settled.state}.", "", str(settled.reason))
     else:
         error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
-    _say_dead(task, error)
+    say_dead(task, error)
     if settled.reason is Reason.EXPIRED and failure is not None and failure.type_name == _EXPIRED:
         _revoked(runtime, task, settled.fence, "expired")
     raise error
 
 
-def _say_dead(task: Any, error: BaseException) -> None:
+def say_dead(task: Any, error: BaseException) -> None:
     """The one hook and the one signal for every way to the end. The end is written: nothing that they do changes it."""
     try:
         task.on_dead(task.request.id, error)
@@ -117,7 +117,7 @@ def _revoked(runtime: Runtime, task: Any, fence: int, why: str) -> NoReturn:
     raise Ignore(why)
 
 
-def _tellable(error: BaseException) -> BaseException:
+def tellable(error: BaseException) -> BaseException:
     """What ends the body must not end the worker too: the failure is told, the process goes on."""
     if isinstance(error, Exception) and not isinstance(error, (Ignore, Retry)):
         if not isinstance(error, Reject):

@@ -13,18 +13,20 @@ from typing import Any, ClassVar
 from celery import Task
 from celery.app.task import Context
 from celery.exceptions import Ignore
+from celery.result import denied_join_result
 
 from celery_guard.contract.contract import Contract
 from celery_guard.errors import ContractError
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.integrations.django import is_djangos
 from celery_guard.job.envelope import HEADER
-from celery_guard.store.protocol import Door
+from celery_guard.store.protocol import AsyncDoor, Door
 
 from .attempt import Collected, collecting, current_attempt
 from .declared import body_of
+from .eager import apply_eagerly, build, eager_run
 from .install import install
-from .passage import through
+from .passage import open_door, through
 from .perform import perform
 from .runtime import Runtime, runtime_of
 from .signals import job_dead
@@ -137,6 +139,9 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """As ``apply_async``, for coroutines; see :meth:`adelay`."""
+        door = open_door()
+        if self.app.conf.task_always_eager and isinstance(door, AsyncDoor):
+            return await door.run(lambda: self.apply_async(args, kwargs, **options))
         with collecting() as collected:
             result = self.apply_async(args, kwargs, **options)
         return await self._guard.sender.aenqueue(collected) if collected.jobs else result
@@ -192,9 +197,49 @@ class GuardedTask(Task):  # type: ignore[misc]
         except BaseException:
             attempt.exhausted = attempt.kept is None
             raise
+        if self.request.is_eager:
+            # Celery leaves it to apply to call this again; here settle does, with the message that would have been sent
+            again = asked.sig
+            build(self, again.args, again.kwargs, again.options)
         if throw:
             raise asked
         return asked
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, *more: Any, **options: Any) -> Any:
+        """As Celery's, which documents the arguments. Under ``task_always_eager`` Celery would pass on what came back from the serializer;
+        here the arguments are checked first, as for any send."""
+        at_once = self.app.conf.task_always_eager and not more and self._guard.runs_eagerly(self)
+        if not at_once or getattr(self, "_dump_pydantic_arguments", None) is not None:
+            return super().apply_async(args, kwargs, *more, **options)
+        with denied_join_result():
+            return self.apply(args, kwargs, **options)
+
+    def apply(
+        self, args: Any = None, kwargs: Any = None, link: Any = None, link_error: Any = None, task_id: str | None = None,
+        retries: int | None = None, throw: bool | None = None, logfile: Any = None, loglevel: Any = None,
+        headers: Any = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """As Celery's ``apply``, and ``delay`` under ``task_always_eager``: the job is run here, at once.
+
+        It takes the same journey as in a worker: its row, a claim, the body, the settle; inside ``using`` in that transaction. What is to
+        be retried is run again at once. Without a configured store it is Celery's own: the body is called, and nothing is promised.
+
+        Raises:
+            EnqueueError: nothing was accepted; its subclasses say why.
+        """
+        plain = super().apply
+        more = {
+            "link": link,
+            "link_error": link_error,
+            "retries": retries,
+            "logfile": logfile,
+            "loglevel": loglevel,
+            "headers": headers,
+        }
+        options.update({name: value for name, value in more.items() if value is not None})
+        if not self._guard.runs_eagerly(self):
+            return plain(args, kwargs, task_id=task_id, throw=throw, **options)
+        return apply_eagerly(self._guard, self, plain, args, kwargs, task_id, throw, options)
 
     def on_replace(self, sig: Any) -> Any:
         """As Celery's: the replacement is gathered here and written by settle."""
@@ -265,7 +310,8 @@ def _guarded_call(original: _Call) -> _Call:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = self.request_stack.top
-        if not _is_delivery(request) or getattr(request, "guard_entered", False):
+        eager = eager_run(request)
+        if not (eager or _is_delivery(request)) or getattr(request, "guard_entered", False):
             return original(self, *args, **kwargs)
         request.guard_entered = True
         runtime = runtime_of(self.app)
@@ -280,6 +326,8 @@ def _guarded_call(original: _Call) -> _Call:
                 hook(self, request.id, args, kwargs)
             return original(self, *args, **kwargs)
 
+        if eager is not None:
+            return eager.perform(self, body, args, kwargs)
         return perform(runtime, self, body, args, kwargs)
 
     setattr(__call__, _WRAPPED, original)
@@ -302,7 +350,7 @@ def _plain_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     the body would lose its id.
     """
     request = self.request_stack.top
-    if _is_delivery(request) and not getattr(request, "guard_body_called", False):
+    if request is not None and not request.called_directly and not getattr(request, "guard_body_called", False):
         request.guard_body_called = True
         return self.run(*args, **kwargs)
     return Task.__call__(self, *args, **kwargs)
@@ -313,7 +361,8 @@ def _inside_the_claim(original: _Call) -> _Call:
 
     @functools.wraps(original)
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> None:
-        if not _is_delivery(self.request_stack.top):
+        request = self.request_stack.top
+        if not (_is_delivery(request) or eager_run(request)):
             original(self, task_id, args, kwargs)
 
     setattr(before_start, _WRAPPED, original)

@@ -71,6 +71,15 @@ class AsyncSqlDoor:
         """Write the rows now."""
         return await greenlet_spawn(lambda: self._open(self._transaction).enqueue(jobs))
 
+    def at_once(self) -> Door:
+        """The door that writes at once. Raises ``TransactionError`` outside a greenlet of SQLAlchemy's."""
+        if not in_greenlet():
+            raise TransactionError(
+                "A job cannot run eagerly here, where nobody can wait for the database: use `await task.adelay(...)`, or "
+                "`await session.run_sync(...)`."
+            )
+        return self._open(self._transaction)
+
     async def recognize(self) -> None:
         """Look whether this is the store's database. Raises ``WrongDatabaseError``."""
         await greenlet_spawn(self._open, self._transaction)

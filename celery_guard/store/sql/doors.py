@@ -8,6 +8,7 @@ it (a deadlock, a serialization failure) reaches the caller unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -17,17 +18,19 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from celery_guard.errors import StoreSchemaError, WrongDatabaseError
-from celery_guard.job.row import NewJob
+from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
-from celery_guard.job.verdict import Enqueued
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Claimed, Enqueued
 
 from .accept import accept
-from .run import Move, settle
+from .run import Move, claim, outcome, owner_of_this_claim, settle
 from .statement import ConnectionLink, Cursor, CursorLink, Link, Texts
 from .statements.accept import has_store, identity
 
 if TYPE_CHECKING:
     from .async_doors import AsyncDoors, AsyncSqlDoor
+    from .transaction import SqlTransaction
 
 __all__ = ["Doors", "SqlDoor"]
 
@@ -53,6 +56,28 @@ class SqlDoor:
     def move(self, settlement: Settlement) -> Move:
         """As :meth:`settle`; says also whether others wait for this outcome."""
         return settle(self._link, settlement, notify=self._notify)
+
+    def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
+        """Take the job for one attempt, in the caller's transaction; or say why not."""
+        return claim(self._link, id, owner_of_this_claim(owner), lease)
+
+    def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
+        """The stored outcome of a job, as the caller's transaction sees it; None where there is no such row."""
+        return outcome(self._link, id)
+
+    def begin(self) -> SqlTransaction:
+        """A savepoint in the caller's transaction, for a body's own writes and its job's end.
+
+        Raises ``NotImplementedError`` for a cursor: there is no session that would go with it.
+        """
+        from .transaction import BodySession, SqlTransaction
+
+        if not isinstance(self._link, ConnectionLink):
+            raise NotImplementedError(
+                "job.transaction() is not to be had in eager mode through a cursor's transaction."
+            )
+        session = BodySession(self._link.connection(), join_transaction_mode="create_savepoint")
+        return SqlTransaction(session, self._link.texts, self._notify, lambda settlement, move: None)
 
 
 class Doors:

@@ -124,12 +124,12 @@ class ConnectionLink(Link):
 
     def __init__(self, texts: Texts, connection: Callable[[], Connection]) -> None:
         super().__init__(texts)
-        self._connection = connection
+        self.connection = connection
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         text = self.texts.of(statement, *shape)
-        return self._connection().exec_driver_sql(text.sql, text.parameters(values)).fetchall()
+        return self.connection().exec_driver_sql(text.sql, text.parameters(values)).fetchall()
 
     def changed(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> int:
         text = self.texts.of(statement, *shape)
-        return self._connection().exec_driver_sql(text.sql, text.parameters(values)).rowcount
+        return self.connection().exec_driver_sql(text.sql, text.parameters(values)).rowcount
