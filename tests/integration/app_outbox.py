@@ -10,7 +10,9 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import parse_qsl
 
+import redis
 from celery import signals
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
@@ -75,6 +77,20 @@ def _note_session(connection: Any, record: Any, proxy: Any) -> None:
     mark(f"session {os.getpid()} {connection.info.backend_pid}")
 
 
+def _note_redis_sessions() -> None:
+    """The same for connections to a Redis store, the only ones that are kept in such a pool here."""
+    pools: Any = redis.BlockingConnectionPool
+    plain = pools.get_connection
+
+    def noted(pool: Any) -> Any:
+        connection = plain(pool)
+        connection.send_command("CLIENT", "ID")
+        mark(f"session {os.getpid()} {connection.read_response()}")
+        return connection
+
+    pools.get_connection = noted
+
+
 def _touch(**_: Any) -> None:
     """The worker's main process uses the store, between forks of its children."""
     guard.store.counts()
@@ -83,6 +99,7 @@ def _touch(**_: Any) -> None:
 
 if os.environ.get("APP_SESSIONS"):
     event.listen(Pool, "checkout", _note_session)
+    _note_redis_sessions()
 if os.environ.get("APP_PARENT_TOO"):
     signals.worker_ready.connect(_touch, weak=False)
     signals.worker_shutting_down.connect(_touch, weak=False)
@@ -107,6 +124,9 @@ def late_note(self: Any, what: Any) -> Any:
 
 def hang_up_on_everybody() -> None:
     """Have the server close every session on the store's database, of whichever process."""
+    if guard.settings.store.startswith("redis"):
+        _hang_up_redis()
+        return
     postgresql = guard.settings.store.startswith("postgresql")
     others = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -119,6 +139,16 @@ def hang_up_on_everybody() -> None:
                 # one that has just ended by itself is fine too
                 with suppress(DBAPIError):
                     connection.execute(text("KILL :id"), {"id": session})
+
+
+def _hang_up_redis() -> None:
+    """The store's sessions have a name in its URL."""
+    place, _, query = guard.settings.store.partition("?")
+    with redis.Redis.from_url(place) as client:
+        for session in client.client_list():
+            if session["name"] == dict(parse_qsl(query))["client_name"]:
+                # one that has just ended by itself is fine too
+                client.client_kill_filter(_id=session["id"])
 
 
 @task(base=GuardedTask, bind=True)
