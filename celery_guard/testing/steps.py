@@ -77,6 +77,10 @@ def _around(owner: Any, name: str, entered: Callable[..., Any]) -> None:
 
 def _watch_driver(url: str, faults: Faults) -> None:
     scheme = url.partition("://")[0]
+    if scheme == "redis":
+        # one script is one write
+        _around(import_module("celery_guard.store.redis.server").Server, "_call", lambda *a: faults.write())
+        return
     names = {"sqlite": "sqlite3.dbapi2", "postgresql+psycopg": "psycopg", "mysql+pymysql": "pymysql"}
     driver = import_module(names[scheme])
     _put(driver, "connect", watched(driver.connect, faults.write))

@@ -78,10 +78,13 @@ class Deaths:
         self.folder.mkdir()
         self.faults = Faults(self.folder)
         self.cases: list[Case] = []
-        self._engine = create_engine(fleet.environment["CELERY_GUARD_STORE"], poolclass=NullPool)
-        with self._engine.begin() as connection:
-            connection.execute(text("CREATE TABLE IF NOT EXISTS shop_booking (job VARCHAR(200))"))
-            connection.execute(text("DELETE FROM shop_booking"))
+        url = fleet.environment["CELERY_GUARD_STORE"]
+        #: Where bodies book; a Redis store has no place for that.
+        self._engine = None if url.startswith("redis") else create_engine(url, poolclass=NullPool)
+        if self._engine is not None:
+            with self._engine.begin() as connection:
+                connection.execute(text("CREATE TABLE IF NOT EXISTS shop_booking (job VARCHAR(200))"))
+                connection.execute(text("DELETE FROM shop_booking"))
 
     def worker(self, concurrency: int, act: str = "die") -> Worker:
         """A worker whose children do this at the points that they are to die at: ``die`` or ``stay``."""
@@ -130,8 +133,10 @@ class Deaths:
     def left(self, cases: Sequence[Case]) -> dict[Case, dict[str, Any]]:
         """What each of the cases has left."""
         rows = self.fleet.store.jobs(limit=10_000)
-        with self._engine.connect() as connection:
-            booked = Counter(connection.execute(text("SELECT job FROM shop_booking")).scalars())
+        booked: Counter[str] = Counter()
+        if self._engine is not None:
+            with self._engine.connect() as connection:
+                booked.update(connection.execute(text("SELECT job FROM shop_booking")).scalars())
         return {case: self._left(case, rows, booked) for case in cases}
 
     def _rested(self, expected: int) -> bool:

@@ -20,7 +20,7 @@ from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import LONG, failure, new_job, payload
 from celery_guard.testing.conformance.moves import accept, die, eventually, found, start, succeed
 from celery_guard.testing.databases import database
-from celery_guard.testing.services import POSTGRESQL
+from celery_guard.testing.services import POSTGRESQL, REDIS
 
 from .shell import Shell
 
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.integration
 SECRET = "4111-1111"
 
 
-@pytest.fixture(params=[("celery-guard", "sqlite"), ("celery", "postgresql")], ids=" on ".join)
+@pytest.fixture(params=[("celery-guard", "sqlite"), ("celery", "postgresql"), ("celery", "redis")], ids=" on ".join)
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
-    """Both ways in and both databases, without a table in them."""
+    """Both ways in and each kind of store, without a table in it."""
     way, kind = request.param
     if kind == "sqlite":
         yield from _opened(Shell(tmp_path, way, _file(tmp_path)))
         return
-    with database(POSTGRESQL.need()) as url:
+    with database(POSTGRESQL.need() if kind == "postgresql" else f"{REDIS.need()}3") as url:
         yield from _opened(Shell(tmp_path, way, url))
 
 
@@ -97,7 +97,7 @@ def test_tables_are_asked_for_made_and_found(shell: Shell) -> None:
 def test_the_upgrade_is_printed_and_not_made(shell: Shell) -> None:
     printed = shell.type("store", "sql")
     assert printed.returncode == 0
-    assert "CREATE TABLE guard_job" in printed.stdout
+    assert ("HSETNX" if shell.url.startswith("redis") else "CREATE TABLE guard_job") in printed.stdout
     # a relay that runs waits for its store, so one that is started without tables has to say so
     assert shell.type("relay").returncode == 3
 

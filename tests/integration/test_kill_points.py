@@ -28,6 +28,7 @@ KINDS = {
     "redis-postgresql": ("plain", "chain", "chord", "book", "again"),
     "embedded": ("plain", "chain", "chord", "book", "again"),
     "rabbitmq-mariadb": ("plain", "book", "again"),
+    "redis-redis": ("plain", "chain", "chord", "again"),
 }
 
 #: What a node that dies as a whole holds: its jobs of a kind at these points, or at both ends of every step. On SQLite a job that stays
@@ -40,6 +41,11 @@ ON_NODE: dict[str, dict[str, tuple[str, ...]]] = {
         "book": ("commit.before", "commit.after", "tell.before"),
     },
     "embedded": {"plain": (), "chain": ("settle.before", "settle.after", "tell.after")},
+    "redis-redis": {
+        "plain": (),
+        "chain": ("settle.before", "settle.after", "tell.after"),
+        "chord": ("settle.after", "part.before", "part.after", "tell.after"),
+    },
 }
 
 #: Ends of steps at which the row says the same as at the first or last write inside.
@@ -132,17 +138,17 @@ def on(*stacks: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("run", stacks, indirect=True)
 
 
-@on("redis-postgresql", "embedded", "rabbitmq-mariadb")
+@on("redis-postgresql", "embedded", "rabbitmq-mariadb", "redis-redis")
 def test_a_plain_job_ends_once_wherever_its_process_dies(run: Run) -> None:
     assert run.left["plain"] == run.right["plain"]
 
 
-@on("redis-postgresql", "embedded")
+@on("redis-postgresql", "embedded", "redis-redis")
 def test_a_chain_goes_on_once_wherever_its_first_process_dies(run: Run) -> None:
     assert run.left["chain"] == run.right["chain"]
 
 
-@on("redis-postgresql", "embedded")
+@on("redis-postgresql", "embedded", "redis-redis")
 def test_a_chord_fires_once_wherever_a_members_process_dies(run: Run) -> None:
     assert run.left["chord"] == run.right["chord"]
 
@@ -152,7 +158,7 @@ def test_effects_in_the_jobs_transaction_happen_once_wherever_its_process_dies(r
     assert run.left["book"] == run.right["book"]
 
 
-@on("redis-postgresql", "embedded", "rabbitmq-mariadb")
+@on("redis-postgresql", "embedded", "rabbitmq-mariadb", "redis-redis")
 def test_what_is_told_again_is_told_wherever_the_second_process_dies(run: Run) -> None:
     assert run.left["again"] == run.right["again"]
 
@@ -174,12 +180,20 @@ def test_every_write_of_every_step_was_died_at(run: Run) -> None:
         assert bool(writes["chord"]["part"]) == (run.stack == "redis-postgresql")
 
 
+@on("redis-redis")
+def test_on_redis_every_step_is_one_write_and_was_died_at(run: Run) -> None:
+    for kind, points in run.points.items():
+        writes = writes_of(points)
+        steps = {"claim", "told"} if kind == "again" else {"claim", "settle", "told"}
+        assert {step: writes[step] for step in steps} == dict.fromkeys(steps, 1), kind
+
+
 def writes_of(points: list[str]) -> Counter[str]:
     """How many writes each step has."""
     return Counter(point.partition(".")[0] for point in points if re.fullmatch(r"[a-z]+\.\d+\.after", point))
 
 
-@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded"])
+@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded", "redis-redis"])
 def test_a_node_that_dies_with_jobs_at_every_point_loses_none(stack: str, make_fleet: Callable[..., Fleet]) -> None:
     deaths = deaths_on(stack, make_fleet)
     node = deaths.worker(30, "stay")
@@ -200,7 +214,7 @@ def ends(points: list[str]) -> list[str]:
     return [point for point in points if re.fullmatch(r"[a-z]+\.(before|after)", point)]
 
 
-@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded", "rabbitmq-mariadb"])
+@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded", "rabbitmq-mariadb", "redis-redis"])
 def test_a_relay_that_dies_anywhere_loses_no_job_and_runs_none_twice(
     stack: str, make_fleet: Callable[..., Fleet]
 ) -> None:
