@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`(test_\w+\*?)`")
 DEFINED = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
+
+
+CHANGED = re.compile(r"^\| `(test_\w+\.py::\S+)` \| (.+) \|$", re.MULTILINE)
 
 
 def named() -> set[str]:
@@ -36,3 +40,9 @@ def test_every_test_that_is_named_after_a_case_is_in_the_ledger() -> None:
     cases = {match[0] + "*" for test in defined() if (match := re.match(r"test_[a-z]+_\d+_", test))}
     known = {name for name in named() if name.endswith("*")}
     assert cases <= known, sorted(cases - known)
+
+
+def test_what_the_guard_changes_of_celerys_suite_is_listed_with_the_reasons_that_a_run_goes_by() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    expected = json.loads((ROOT / "tests" / "celery_suite" / "expected.json").read_text())
+    assert dict(CHANGED.findall(page)) == expected["changed"]

@@ -2,6 +2,7 @@
 
     python -m tests.celery_suite.run --plain              as Celery's developers run it
     python -m tests.celery_suite.run                      every task guarded, on PostgreSQL and Redis
+    python -m tests.celery_suite.run --both               the one, and then the other
     python -m tests.celery_suite.run --fast               without the slowest, and those that nobody is measured by
     python -m tests.celery_suite.run --store sqlite       another store: sqlite, redis
     python -m tests.celery_suite.run --broker rabbitmq    another broker, where the tests allow for it
@@ -99,12 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left_out = {*expected.slow, *expected.unjudged} if options.fast else ()
         selected = [name for name in names if name not in left_out]
         missing = [] if options.k else sorted((expected.passes | expected.changed.keys()) - set(names))
-        return _judge(setting, expected, selected, missing)
+        ways = [replace(setting, guarded=False), replace(setting, guarded=True)] if options.both else [setting]
+        return max(_judge(way, expected, selected, missing) for way in ways)
 
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("celery-suite", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--plain", action="store_true", help="without the guard")
+    parser.add_argument("--both", action="store_true", help="plain, and then guarded")
     parser.add_argument("--fast", action="store_true", help="without the slowest")
     parser.add_argument("--learn", action="store_true", help="write what the plain run gives as expected")
     parser.add_argument("--store", choices=("postgresql", "sqlite", "redis"), default="postgresql")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 from celery.exceptions import Reject
 
 from celery_guard import GuardedTask
 
-from .app import app, guard, mark, note, task
+from .app import app, flag, guard, mark, note, task
 
 __all__ = ["app", "guard", "note"]
 
@@ -19,6 +21,23 @@ def gives_back_once(self: Any) -> list[Any]:
     if not self.request.delivery_info.get("redelivered"):
         raise Reject("not here", requeue=True)
     return [self.request.retries, self.job.attempt]
+
+
+@task(base=GuardedTask, bind=True)
+def goes_on_by_place(self: Any, a: int, b: int, label: str = "") -> list[Any]:
+    """Was called by name, and retries itself by place."""
+    if not self.request.retries:
+        raise self.retry(args=(a + 1, b + 1), countdown=0)
+    return [a, b, label]
+
+
+@task(base=GuardedTask)
+def squares(n: int) -> int:
+    """Of a list of items the third kills its process, once."""
+    mark(f"squares {n}")
+    if n == 3 and flag("squares-3"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n * n
 
 
 @task(base=GuardedTask, bind=True)

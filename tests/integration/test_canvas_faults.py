@@ -139,6 +139,18 @@ def test_a_dead_step_fails_the_rest_of_its_chain_and_its_errback_is_called_once(
     assert left(fleet, tag) == {"part 1": 1, "part 2": 1, "errback": 1}
 
 
+def test_who_waits_for_a_chain_is_told_of_its_cancelled_step(fleet: Fleet, tag: str) -> None:
+    app = fleet.app
+    step = app.part.si(tag, 2, "waits").set(task_id=f"waits-{tag}")
+    result = app.chain(app.part.s(tag, 1), step, app.plus.s(tag, 3)).delay()
+    eventually(lambda: f"{tag} part 2" in fleet.marks(), what="the step runs")
+    app.app.AsyncResult(f"waits-{tag}").revoke()
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=60)
+    assert left(fleet, tag) == {"part 1": 1, "part 2": 1}
+    assert result.state == "PENDING"
+
+
 def test_a_chain_of_groups_goes_on_over_a_killed_member_of_each(fleet: Fleet, tag: str) -> None:
     app = fleet.app
     first = app.group(app.part.s(tag, 1), app.part.s(tag, 2, "dies"))

@@ -26,6 +26,34 @@ def test_a_message_that_was_given_back_comes_again_at_once_as_redelivered_and_is
     assert fleet.counted() == {"gives back": 2}
 
 
+@pytest.mark.parametrize("how", ["map", "starmap", "chunks"])
+def test_a_list_of_items_of_a_guarded_task_is_a_job_that_survives_its_process(fleet: Fleet, how: str) -> None:
+    squares = fleet.app.squares
+    if how == "map":
+        result = squares.map([2, 3]).delay()
+    else:
+        items = [(2,), (3,)]
+        result = squares.starmap(items).delay() if how == "starmap" else squares.chunks(items, 2).delay()
+    fleet.worker()
+    assert result.get(timeout=60) == ([[4, 9]] if how == "chunks" else [4, 9])
+    assert fleet.counted() == {"squares 2": 2, "squares 3": 2}
+    [job] = fleet.store.jobs(limit=10)
+    assert (job.state.value, job.attempts, job.crashes) == ("succeeded", 2, 1)
+
+
+def test_a_list_of_items_of_a_plain_task_is_celerys_own(fleet: Fleet) -> None:
+    result = fleet.app.app.tasks["tests.integration.app.plain"].map(["a", "b"]).delay()
+    fleet.worker()
+    result.get(timeout=60)
+    assert fleet.store.jobs(limit=10) == []
+
+
+def test_a_call_by_name_may_be_retried_by_place(fleet: Fleet) -> None:
+    result = fleet.app.goes_on_by_place.delay(a=1, b=2, label="kept")
+    fleet.worker()
+    assert result.get(timeout=30) == [2, 3, "kept"]
+
+
 def test_a_body_sees_the_eta_it_was_sent_with(fleet: Fleet) -> None:
     app = fleet.app
     when = datetime.now(timezone.utc) + timedelta(seconds=1)

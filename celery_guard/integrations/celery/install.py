@@ -9,6 +9,7 @@ from celery import Celery
 
 from . import files, signals
 from .control import guarded_control
+from .items import register_item_tasks
 from .relay import RelayStep, register_relay_task
 from .runtime import ATTRIBUTE, Runtime
 from .send import Sender
@@ -34,6 +35,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     app.steps["consumer"].add(ConsumerStep)
     files.register()
     register_relay_task(runtime)
+    register_item_tasks(runtime)
     signals.connect()
     return runtime
 

@@ -36,6 +36,7 @@ from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
 from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
+from .items import instead
 from .passage import open_door
 from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
@@ -74,6 +75,9 @@ class Sender:
         Raises:
             EnqueueError: nothing was accepted; its subclasses say why.
         """
+        ours = instead(self._runtime, name, kwargs)
+        if ours != name:
+            name, options["task_type"] = ours, self._runtime.task_named(ours)
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
         gather, door = collector(), open_door()

@@ -187,9 +187,9 @@ class GuardedTask(Task):  # type: ignore[misc]
         attempt = current_attempt.get()
         if attempt is None or self.request.called_directly or self.request.id != attempt.job.id:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
-        if args:
-            given = self.request.kwargs if kwargs is None else kwargs
-            args, kwargs = self._guard.shape_of(self).replaced(args, given)
+        shape = self._guard.shape_of(self)
+        if args and shape.named:
+            args, kwargs = shape.replaced(args, self.request.kwargs if kwargs is None else kwargs)
         attempt.changed = args is not None or kwargs is not None or bool(options)
         attempt.delayed = eta is not None or countdown is not None or not self._retry_declared()
         try:
