@@ -42,6 +42,7 @@ class Door(Protocol):
         ...
 
 
+@runtime_checkable
 class AttemptDoor(Door, Protocol):
     """A door through which a job can also be run, in the transaction that accepts it: what eager mode needs."""
 

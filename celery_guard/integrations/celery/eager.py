@@ -177,8 +177,12 @@ def apply_eagerly(
     door = open_door()
     if isinstance(door, AsyncDoor):
         door = door.at_once()
+    inner = runtime.around() if door is None else door
+    if not isinstance(inner, AttemptDoor):
+        # Django's connection, in no transaction
+        inner = runtime.store
     job = _job_of(task, args, kwargs, task_id or uuid(), dict(options))
-    run = EagerRun(runtime, job, runtime.store if door is None else cast("AttemptDoor", door), alone=door is None)
+    run = EagerRun(runtime, job, inner, alone=inner is runtime.store)
     answer = run.store.enqueue(job)
     refusal = explain_refusal(job, answer)
     if refusal is not None:
