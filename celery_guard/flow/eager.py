@@ -18,7 +18,8 @@ from celery_guard.job.row import Job, NewJob, Payload, StoredFailure, StoredResu
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
-from celery_guard.store.protocol import AttemptDoor, Store, Transaction
+from celery_guard.store.door import AttemptDoor, Transaction
+from celery_guard.store.protocol import Store
 
 from .ownership import Ownership
 

@@ -25,7 +25,8 @@ from celery_guard.job.envelope import HEADER, Envelope
 from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Enqueued
-from celery_guard.store.protocol import AsyncDoor, Door, Store
+from celery_guard.store.door import AsyncDoor, Door
+from celery_guard.store.protocol import Store
 
 from .context import RunningJob, ownership_of
 

@@ -31,7 +31,8 @@ from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, Payload
 from celery_guard.job.state import ENDED, Reason, State
 from celery_guard.job.verdict import Duplicate, Enqueued
-from celery_guard.store.protocol import AsyncDoor, AttemptDoor, Store
+from celery_guard.store.door import AsyncDoor, AttemptDoor
+from celery_guard.store.protocol import Store
 
 from .attempt import collecting, current_attempt, not_collecting
 from .body import CeleryBody

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_guard.errors import TransactionError
 from celery_guard.flow.context import ownership_of, running_job
-from celery_guard.store.protocol import AsyncDoor, Door
+from celery_guard.store.door import AsyncDoor, Door
 
 __all__ = ["Passing", "open_door", "through"]
 

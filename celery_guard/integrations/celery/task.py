@@ -20,7 +20,7 @@ from celery_guard.errors import ContractError
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.integrations.django import is_djangos
 from celery_guard.job.envelope import HEADER
-from celery_guard.store.protocol import AsyncDoor, Door
+from celery_guard.store.door import AsyncDoor, Door
 
 from .attempt import Collected, collecting, current_attempt
 from .declared import body_of
