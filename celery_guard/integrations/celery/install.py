@@ -27,7 +27,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     setattr(app, ATTRIBUTE, runtime)
     runtime.sender = Sender(runtime, app.send_task)
     app.send_task = runtime.sender
-    _survive_pickling(app, arguments)
+    _survive_pickling(app, runtime, arguments)
     app.control_cls = guarded_control(app)
     app.__dict__.pop("control", None)
     app.steps["worker"].add(BootStep)
@@ -40,13 +40,15 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     return runtime
 
 
-def _survive_pickling(app: Celery, arguments: Mapping[str, Any]) -> None:
+def _survive_pickling(app: Celery, runtime: Runtime, arguments: Mapping[str, Any]) -> None:
     """A child that is spawned and not forked gets the app by pickle, and its tasks bring their guard along: tell it the same settings."""
     plain_control, plain_keys = app.control_cls, app.__reduce_keys__
 
     def keys() -> dict[str, Any]:
         found: dict[str, Any] = plain_keys()
         settings = {f"guard_{name}": value for name, value in arguments.items()}
+        if runtime.contracts is not None:
+            settings["guard_contracts"] = runtime.contracts
         return {**found, "control": plain_control, "changes": {**found["changes"], **settings}}
 
     app.__reduce_keys__ = keys

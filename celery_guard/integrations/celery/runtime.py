@@ -93,7 +93,7 @@ class Runtime:
     @cached_property
     def settings(self) -> Settings:
         """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""
-        mine = _said(self.app.conf)
+        mine = _said(self.app)
         mine.pop(_CONTRACTS, None)
         if not self._names_store and (default := default_store()) is not None:
             mine["store"] = default
@@ -104,7 +104,7 @@ class Runtime:
         """The contracts beside the tasks: of ``Guard(contracts=...)``, then of ``app.conf.guard_contracts``. Raises ``ContractError``."""
         given = self.contracts
         if given is None:
-            given = _said(self.app.conf).get(_CONTRACTS)
+            given = _said(self.app).get(_CONTRACTS)
         return Central({} if given is None else given)
 
     @cached_property
@@ -292,12 +292,15 @@ def _two_tasks(name: str, alias: str) -> ContractError:
     )
 
 
-def _said(conf: Any) -> dict[str, Any]:
+def _said(app: Celery) -> dict[str, Any]:
     """What Celery's configuration says about the guard: ``guard_lease``, or ``CELERY_GUARD_LEASE`` under the namespace CELERY."""
+    names = sorted(map(str, app.conf))  # loads it, where it was not
+    conf = app.conf
     said: dict[str, Any] = {}
     # what was set on app.conf is in lower case, comes later, and wins
-    for name in sorted(map(str, conf)):
+    for name in names:
         plain = name.removeprefix(conf.prefix or "") if conf.prefix else name
         if plain.startswith("guard_") or (plain != name and plain.startswith("GUARD_")):
-            said[plain[len("guard_") :].lower()] = conf[name]
+            # by this very name: Celery before 5.7 looks under the namespace first
+            said[plain[len("guard_") :].lower()] = next(held[name] for held in conf.maps if name in held)
     return said

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from celery_guard import Guard, GuardedTask
+from celery_guard import Contract, Guard, GuardedTask
 from celery_guard.errors import ContractError
 from celery_guard.integrations.celery.runtime import runtime_of
 
 TWO_APPS = """
 from celery import Celery
-from celery_guard import Guard, GuardedTask
+from celery_guard import Contract, Guard, GuardedTask
 one = Celery("one", broker="memory://")
 Guard(one, store="sqlite:///guard.db")
 @one.task(base=GuardedTask)
@@ -53,7 +53,7 @@ def test_an_app_is_guarded_by_a_guard_or_by_a_store_in_its_configuration() -> No
 def test_an_app_that_is_pickled_takes_its_guards_settings_along() -> None:
     """As for a child that is spawned: the app is made again, and its tasks bring the guard."""
     app = Celery("shop", broker="memory://", set_as_current=False)
-    Guard(app, store="sqlite:///guard.db", lease=7)
+    Guard(app, store="sqlite:///guard.db", lease=7, contracts={"one": Contract(owner="payments")})
     make, arguments = app.__reduce__()
     again = make(*arguments)
     assert (again.conf.guard_store, again.conf.guard_lease) == ("sqlite:///guard.db", 7)
@@ -63,8 +63,9 @@ def test_an_app_that_is_pickled_takes_its_guards_settings_along() -> None:
     def one() -> None: ...
 
     again.finalize()
-    settings = runtime_of(again).settings
-    assert (settings.store, settings.lease.total_seconds()) == ("sqlite:///guard.db", 7)
+    runtime = runtime_of(again)
+    assert (runtime.settings.store, runtime.settings.lease.total_seconds()) == ("sqlite:///guard.db", 7)
+    assert runtime.contract_named("one").owner == "payments"
 
 
 def test_a_task_that_takes_its_messages_past_the_tracer_is_refused_where_it_is_declared() -> None:
