@@ -26,7 +26,7 @@ ended, told        nothing: ``due`` is NULL and the row leaves the index
 Three invariants hold at every moment, whoever dies:
 
 1. Every move is one conditional update. A move that changed no row did not happen, and its caller is told so.
-2. Only a claim raises the fence, and only the holder of (fence, owner) may settle. So of two attempts that both
+2. Only a claim (and a replay) raises the fence, and only the holder of (fence, owner) may settle. So of two attempts that both
    believe they own the job, at most one can write its end::
 
        A: claim -> fence 7        (paused)                     settle(7, A) -> refused

@@ -120,7 +120,7 @@ class Store(Protocol):
         takes from a lapsed lease: that is the sweep's.
 
         On an ended row that is untold and was published to be told (its ``relay`` is set), exactly one claim is
-        answered ``Settled(tell=True)`` with the stored outcome; every other ``tell=False``.
+        answered ``Settled(tell=True)`` with the stored outcome; every other ``tell=False``. It has ``lease`` to tell, or longer.
         """
         ...
 
@@ -201,7 +201,7 @@ class Store(Protocol):
         ...
 
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
-        """Move a lapsed or suspect row, if nothing about it has changed since: same state, fence, owner, still due.
+        """Move a lapsed or suspect row, if nothing about it has changed since: same state, reason, fence, owner, still due.
 
         A row that goes back to ``pending`` as ``lost`` keeps its owner, who may still settle until the next claim.
         """
@@ -250,7 +250,7 @@ class Store(Protocol):
     def replay(self, ids: Sequence[str]) -> list[Replayed]:
         """Send dead jobs again, each in its own transaction.
 
-        Counts start anew, history and payload stay, the key is taken again or the job is skipped.
+        Counts start anew, history and payload stay, the key is taken again or the job is skipped. The fence rises: old news is void.
         """
         ...
 

@@ -182,7 +182,7 @@ class RedisStore(OpenStore):
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
         """Move a lapsed or suspect row, if nothing about it has changed since."""
         seen = given.seen(attempt, settlement)
-        return self._move(seen, "lapse", was=attempt.state.value)
+        return self._move(seen, "lapse", was=attempt.state.value, was_reason=attempt.reason or "")
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
         """Look at suspects again after the delay; how many of them were still suspects."""

@@ -60,7 +60,8 @@ def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
         return rows.granted(id, owner, row) if has_it == owner else Leased(id, has_it)
     if state not in ENDED:
         return NotDue(id, reason)
-    tell = not told and relay is not None and link.changed(statements.speak, values) == 1
+    seen = {**values, "state_": word, "fence_": row[0]}
+    tell = not told and relay is not None and link.changed(statements.speak, seen) == 1
     _, result, failure = outcome(link, id) or (state, None, None)
     return Settled(id, state, reason, tell, result, failure, fence=row[0])
 

@@ -183,7 +183,7 @@ class SqlStore(OpenStore):
         # Whoever was never claimed has no attempt to be given back.
         charged = settlement.charged or attempt.state is not State.RUNNING
         seen = replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
-        return self._settle(seen, Compare.LAPSE, was_=attempt.state.value)
+        return self._settle(seen, Compare.LAPSE, was_=attempt.state.value, was_reason_=attempt.reason or "")
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
         """Look at suspects again after the delay; how many of them were still suspects."""

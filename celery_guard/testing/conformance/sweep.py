@@ -12,7 +12,7 @@ from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Missing
 from celery_guard.store.protocol import Store
 
-from .builders import LONG, NONE, SOON, dead, failure, new_job, payload, recovered, result, retried, succeeded
+from .builders import LONG, NONE, SOON, dead, failure, new_id, new_job, payload, recovered, result, retried, succeeded
 from .crowd import together
 from .moves import (
     accept,
@@ -246,6 +246,21 @@ class TestSuspects:
             assert store.recover(attempt, end) is False
         assert store.defer([attempt], LONG) == 0
         assert found(store, attempt.id) == before
+
+    def test_a_message_that_was_settled_late_and_sent_again_is_not_the_one_that_was_seen(self, store: Store) -> None:
+        def published() -> Attempt:
+            token = new_id()
+            assert eventually(lambda: taken_ids(store, token=token)) == [granted.id]
+            assert store.sent(token, [granted.id], SOON) == 1
+            return row_of(granted.id, lambda: store.suspects(10))
+
+        granted = lose(store)
+        seen = published()
+        assert store.settle(retried(granted))
+        published()
+        # state, fence, owner are the same, and it is due; but it is nobody's any more who might settle late
+        assert store.recover(seen, recovered(seen)) is False
+        assert store.settle(succeeded(granted)) is False
 
     def test_a_job_lost_after_it_was_sent_again_is_still_its_late_owners(self, store: Store) -> None:
         granted = lose(store)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from celery_guard.job.state import State
@@ -28,8 +30,8 @@ def _published(store: Store, granted: Granted) -> None:
     assert store.sent("relay-1", [granted.id], LONG) == 1
 
 
-def _told(store: Store, granted: Granted) -> bool:
-    verdict = store.claim(granted.id, "worker-2", LONG)
+def _told(store: Store, granted: Granted, lease: timedelta = LONG) -> bool:
+    verdict = store.claim(granted.id, "worker-2", lease)
     assert isinstance(verdict, Settled), verdict
     return verdict.tell
 
@@ -140,8 +142,16 @@ class TestTell:
         for token in ("relay-1", "relay-2", "relay-3"):
             assert eventually(lambda token=token: taken_ids(store, token=token)) == [granted.id]  # type: ignore[misc]
             assert store.sent(token, [granted.id], SOON) == 1
-            assert [_told(store, granted), _told(store, granted)] == [True, False]
+            assert [_told(store, granted, SOON), _told(store, granted, SOON)] == [True, False]
         store.told([(granted.id, granted.fence)])
+        assert take(store) == []
+
+    def test_who_is_to_tell_has_a_leases_time_though_its_message_came_late(self, store: Store) -> None:
+        granted = _untold(store)
+        assert eventually(lambda: taken_ids(store, token="relay-1")) == [granted.id]
+        assert store.sent("relay-1", [granted.id], NONE) == 1
+        # due again already, and no relay has looked yet
+        assert _told(store, granted) is True
         assert take(store) == []
 
     def test_a_relay_that_dies_before_it_published_is_followed_by_another(self, store: Store) -> None:

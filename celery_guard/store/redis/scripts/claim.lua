@@ -27,10 +27,10 @@ end
 if not ENDED[row.state] then
     return { 'not due', row.reason or '' }
 end
--- Become the one delivery that tells Celery. When it is to be told again stays as it is.
+-- Become the one delivery that tells Celery, and have a lease's time for it.
 local tell = row.told ~= '1' and row.relay ~= nil
 if tell then
-    redis.call('HDEL', STORE .. 'job:' .. id, 'relay')
+    write(id, row, { relay = false, due = math.max(tonumber(row.due), NOW + given.lease) })
 end
 local result, failures = outcome_of(id, row)
 return { 'settled', tell and 1 or 0, answer(id), result, failures }

@@ -11,7 +11,8 @@ local function still(row, move)
         return false
     end
     if move.compare == 'lapse' then
-        return row.state == move.was and (row.owner or '') == move.owner and row.due and tonumber(row.due) <= NOW
+        local same = row.state == move.was and (row.reason or '') == move.was_reason and (row.owner or '') == move.owner
+        return same and row.due and tonumber(row.due) <= NOW
     end
     local uncontested = (row.state == 'pending' or row.state == 'sent') and row.reason == 'lost'
     return row.owner == move.owner and (row.state == 'running' or uncontested)

@@ -149,6 +149,8 @@ def replay(id: str, held_key: str | None, holder: str | None) -> Update:
             held_key=held_key,
             holder=holder,
             deadline=case((job.c.deadline <= now(), null()), else_=job.c.deadline),
+            # who still speaks of the end that is undone is not heard
+            fence=job.c.fence + 1,
             due=now(),
             finished=null(),
             keep_until=null(),

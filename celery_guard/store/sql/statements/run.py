@@ -17,6 +17,7 @@ from sqlalchemy import (
     SmallInteger,
     Text,
     and_,
+    case,
     func,
     insert,
     literal_column,
@@ -111,11 +112,13 @@ def standing() -> Select[Any]:
 
 
 def speak() -> Update:
-    """Become the one delivery that tells Celery how the job ended. When it is to be told again stays as it is."""
+    """Become the one delivery that tells Celery the end that was read, and have a lease's time for it."""
+    same = and_(job.c.state == given("state"), job.c.fence == number("fence"))
+    until = now() + number("lease")
     return (
         update(job)
-        .where(job.c.id == given("id"), ended(), job.c.told == literal_column("0"), job.c.relay.is_not(None))
-        .values(relay=null())
+        .where(job.c.id == given("id"), ended(), same, job.c.told == literal_column("0"), job.c.relay.is_not(None))
+        .values(relay=null(), due=case((job.c.due < until, until), else_=job.c.due))
     )
 
 
@@ -150,7 +153,7 @@ class Compare(Enum):
     OWNER = "owner"
     #: The token of the relay that has taken it.
     RELAY = "relay"
-    #: All that the sweep saw: state, fence, owner, and still due.
+    #: All that the sweep saw: state and why, fence, owner, and still due.
     LAPSE = "lapse"
     #: Nothing has happened to it yet.
     NEW = "new"
@@ -184,6 +187,8 @@ def _still(compare: Compare) -> ColumnElement[bool]:
         same += [job.c.state == fixed(State.PENDING), job.c.owner.is_(None)]
     elif compare is Compare.LAPSE:
         same += [job.c.state == given("was"), func.coalesce(job.c.owner, "") == given("owner"), job.c.due <= now()]
+        # without it, what was published, settled late, and published again would look the same
+        same.append(func.coalesce(job.c.reason, "") == given("was_reason"))
     else:
         uncontested = and_(one_of((State.PENDING, State.SENT)), job.c.reason == fixed(Reason.LOST))
         same += [job.c.owner == given("owner"), or_(job.c.state == fixed(State.RUNNING), uncontested)]

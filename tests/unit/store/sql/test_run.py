@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from celery_guard.job.state import Reason, State
-from celery_guard.job.verdict import Granted
+from celery_guard.job.verdict import Granted, Settled
 from celery_guard.store.sql import SqlStore
 from celery_guard.store.sql import run as attempts
 from celery_guard.store.sql.statement import Link
 from celery_guard.store.sql.statements.run import Compare
 from celery_guard.testing.conformance.builders import LONG, NONE, dead, ended, keyed, new_job, retried, succeeded
-from celery_guard.testing.conformance.moves import accept, claim, found, start, succeed, take, taken_ids
+from celery_guard.testing.conformance.moves import accept, claim, eventually, found, start, succeed, take, taken_ids
 
 
 def test_an_owner_with_a_name_as_long_as_a_host_can_have_claims(store: SqlStore) -> None:
@@ -28,6 +29,31 @@ def test_an_owner_with_a_name_as_long_as_a_host_can_have_claims(store: SqlStore)
 def test_two_claims_of_one_process_are_two_owners(store: SqlStore) -> None:
     first, second = start(store, owner="worker"), start(store, owner="worker")
     assert first.owner != second.owner
+
+
+def test_a_delivery_does_not_tell_an_end_that_was_undone_while_it_looked(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted = start(store)
+    assert store.settle(dead(granted, told=False, tell_within=NONE))
+    assert eventually(lambda: taken_ids(store)) == [granted.id]
+    stands = attempts._stands
+
+    def stands_later(link: Link, *more: Any) -> Any:
+        """Between the claim's look at the row and its last word."""
+        store.replay([granted.id])
+        store.cancel(granted.id)
+        assert taken_ids(store, token="relay-2") == [granted.id]
+        return stands(link, *more)
+
+    monkeypatch.setattr(attempts, "_stands", stands_later)
+    late = store.claim(granted.id, "worker-2", LONG)
+    assert isinstance(late, Settled)
+    assert late.tell is False
+    monkeypatch.undo()
+    verdict = store.claim(granted.id, "worker-3", LONG)
+    assert isinstance(verdict, Settled)
+    assert (verdict.state, verdict.tell) == (State.CANCELLED, True)
 
 
 def test_a_settlement_is_only_taken_for_written_where_it_was(store: SqlStore) -> None:
