@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connection, connections
 
-__all__ = ["end_my_session"]
+__all__ = ["end_my_session", "sessions"]
 
 _MINE = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
 _END = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
@@ -19,3 +19,12 @@ def end_my_session() -> None:
     with killer.cursor() as cursor:
         cursor.execute(_END[connection.vendor], session)
     killer.close()
+
+
+def sessions() -> int:
+    """How many sessions PostgreSQL has on Django's database, this one included."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+        )
+        return int(cursor.fetchone()[0])

@@ -24,6 +24,7 @@ from celery_guard.integrations.celery.runtime import Runtime
 from celery_guard.integrations.django import default_store
 from celery_guard.integrations.django.checks import check_app, check_store
 from celery_guard.integrations.django.testing import delete_jobs
+from tests.django.sessions import sessions
 from tests.django.shop.celery import app, guard
 from tests.django.shop.tasks import look_up
 
@@ -77,7 +78,12 @@ class TestChecks(TransactionTestCase):
     def test_a_project_that_is_in_order_has_no_errors(self) -> None:
         assert [message for message in check_app() if message.level > checks.WARNING] == []
         assert check_store(databases=["default"]) == []
-        guard.store.close()
+
+    def test_a_look_at_the_store_leaves_no_connection_behind(self) -> None:
+        if connection.vendor != "postgresql":
+            self.skipTest("PostgreSQL lists its sessions")
+        check_store(databases=["default"])
+        assert sessions() == 1
 
     def test_they_are_among_those_that_django_runs(self) -> None:
         assert "celery_guard" in checks.registry.registry.tags_available()
@@ -120,7 +126,6 @@ class TestChecks(TransactionTestCase):
         finally:
             call_command("migrate", "celery_guard", verbosity=0)
         assert check_store(databases=["default"]) == []
-        guard.store.close()
 
 
 class TestCommand(TransactionTestCase):

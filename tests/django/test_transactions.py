@@ -92,6 +92,8 @@ class TestCommit(Transactions):
         """READ COMMITTED, whatever is configured: under a stricter one each renewal of the lease is a conflict at the end."""
         if connection.vendor != "postgresql":
             self.skipTest("elsewhere the configuration says it")
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         body = self.begin()
         with connection.cursor() as cursor:
             cursor.execute("SHOW transaction_isolation")

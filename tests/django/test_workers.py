@@ -16,6 +16,7 @@ from celery_guard.integrations.django.testing import delete_jobs, enqueued_jobs
 from celery_guard.job.row import Job
 from celery_guard.job.state import State
 from celery_guard.testing.services import REDIS
+from tests.django.sessions import sessions
 from tests.django.shop.celery import guard
 from tests.django.shop.models import Order
 from tests.django.shop.tasks import (
@@ -201,12 +202,6 @@ def test_a_worker_leaves_no_connection_of_djangos_open(shop: Shop) -> None:
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL lists its sessions")
     shop.ended(charge_once.delay(placed(251)).id)
-
-    def sessions() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            return int(cursor.fetchone()[0])
-
     after_one = sessions()
     for number in range(252, 262):
         shop.ended(charge_once.delay(placed(number)).id)

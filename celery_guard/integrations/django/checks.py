@@ -7,6 +7,7 @@ tables is a warning there, since an error would keep `migrate` from repairing it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from django.core import checks
@@ -18,6 +19,7 @@ from celery_guard.integrations.celery.current import celery_app, guarded_app, lo
 from celery_guard.integrations.celery.facts import read_facts
 
 from .address import store_alias
+from .store import DjangoStore
 
 __all__ = ["TAG", "check_app", "check_store", "register_all"]
 
@@ -53,10 +55,12 @@ def check_app(app_configs: Any = None, **_: Any) -> list[checks.CheckMessage]:
 def check_store(app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
     """The store's tables, where the store is in one of ``databases``."""
     try:
-        runtime = guarded_app()
-        if runtime is None or store_alias() not in (databases or ()):
+        alias = store_alias()
+        if alias is None or alias not in (databases or ()):
             return []
-        runtime.store.check()
+        # one of its own, closed at once: a connection that stayed would keep a test runner from dropping its database
+        with closing(DjangoStore(alias)) as store:
+            store.check()
     except StoreError as error:
         return [checks.Warning(str(error), hint="python manage.py migrate, or guard store upgrade.", id=error.code)]
     except GuardError as error:
