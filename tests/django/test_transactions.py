@@ -6,9 +6,10 @@ import logging
 import threading
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
-from django.db import Error, IntegrityError, connection, transaction
+from django.db import Error, IntegrityError, OperationalError, connection, connections, transaction
 from django.test import TransactionTestCase
 
 from celery_guard.errors import StoreUnavailableError
@@ -134,6 +135,16 @@ class TestRollback(Transactions):
         Order.objects.create(number=1)
         connection.close()
         with pytest.raises((Error, StoreUnavailableError)):
+            body.commit(succeeded(self.granted))
+        assert (Order.objects.count(), self.state()) == (0, State.RUNNING)
+
+    def test_a_commit_that_fails_leaves_neither_writes_nor_an_end(self) -> None:
+        body = self.begin()
+        Order.objects.create(number=1)
+        with (
+            mock.patch.object(connections["default"], "_commit", side_effect=OperationalError("no")),
+            pytest.raises((OperationalError, StoreUnavailableError)),
+        ):
             body.commit(succeeded(self.granted))
         assert (Order.objects.count(), self.state()) == (0, State.RUNNING)
 
