@@ -30,14 +30,14 @@ def celery_parameters() -> dict[str, Any]:
     return {"task_cls": GuardedTask}
 
 
-@pytest.fixture
-def celery_app(celery_app: Celery) -> Iterator[Celery]:
-    """Each test has an app of its own; what its guard has opened is closed with it.
+@pytest.fixture(autouse=True)
+def _jobs_of_one_test_only(celery_app: Celery) -> Iterator[None]:
+    """The suite purges the broker between two tests; jobs that wait in the store have to go with what was purged.
 
-    The suite purges the broker between two tests; jobs that wait in the store have to go with what was purged.
+    Each test has an app of its own; what its guard has opened is closed with it.
     """
     global _seen
-    yield celery_app
+    yield
     runtime = celery_app.__dict__.get(ATTRIBUTE)
     if runtime is not None and "store" in runtime.__dict__:
         _seen += sum(runtime.store.counts().values())
