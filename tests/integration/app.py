@@ -131,6 +131,12 @@ def hangs(self: Any) -> None:
     time.sleep(60)
 
 
+@task(base=GuardedTask, bind=True)
+def tick(self: Any) -> None:
+    """What a schedule sends: it knows which of its slots it is."""
+    mark(f"tick {self.request.headers['guard_slot']}", self)
+
+
 @task()
 def plain(what: str) -> str:
     mark(f"plain {what}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,7 @@ from .fleet import Fleet, eventually
 
 pytestmark = pytest.mark.integration
 
-SCHEDULE = {"often": {"task": "tests.integration.app.note", "schedule": 1.0, "args": ["tick"]}}
+SCHEDULE = {"often": {"task": "tests.integration.app.tick", "schedule": 1.0}}
 
 
 def slots(fleet: Fleet) -> list[str]:
@@ -22,15 +21,18 @@ def slots(fleet: Fleet) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_sched_1_a_slot_that_two_beats_send_runs_once(make_fleet: Callable[..., Fleet]) -> None:
+def test_sched_1_a_slot_that_two_beats_send_runs_once_and_knows_which_it_is(make_fleet: Callable[..., Fleet]) -> None:
+    """One beat in a process of its own, one inside the worker."""
     fleet = make_fleet("embedded", beat_schedule=SCHEDULE)
-    fleet.worker("threads")
-    beats = [fleet.beat(), fleet.beat()]
+    worker = fleet.worker("prefork", 2, "-B", "-s", str(fleet.folder / "schedule"))
+    beat = fleet.beat()
     eventually(lambda: len(slots(fleet)) >= 5, what="five slots")
-    eventually(lambda: any("enqueued before, as job" in beat.output() for beat in beats), what="a second send")
-    for beat in beats:
-        assert beat.terminate() == 0
+    for process in (worker, beat):
+        process.says("Sending due task often")
+    eventually(lambda: "enqueued before, as job" in worker.output() + beat.output(), what="a second send")
+    assert beat.terminate() == 0
+    assert worker.terminate() == 0
+    fleet.worker("threads")
     fleet.all_quiet()
-    assert set(Counter(slots(fleet)).values()) == {1}
-    assert fleet.counted() == {"note tick": len(slots(fleet))}
+    assert fleet.counted() == {f"tick {slot}": 1 for slot in slots(fleet)}
     assert {job.state.value for job in fleet.store.jobs(limit=1000)} == {"succeeded"}
