@@ -176,6 +176,8 @@ def test_pool_1_a_job_that_is_ended_by_a_soft_shutdown_is_run_by_another_worker(
     assert running.get(timeout=60) == "on"
     fleet.all_quiet()
     assert fleet.counted() == {"holds": 2, "held": 1}
+    job = fleet.job(running.id)
+    assert (job.attempts, job.crashes) == ((1, 0) if pool == "prefork" else (2, 1))
 
 
 # -- where pools differ ---------------------------------------------------------------------------------------------------------

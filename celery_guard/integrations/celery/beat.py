@@ -3,15 +3,19 @@
 Whatever the scheduler is (Celery's own, redbeat's, django-celery-beat's), it reserves an entry and sends through its ``apply_async``.
 There the slot is told to the door, which gives the job the slot's id. A second send of the slot, by a beat that was paused or believes
 that it leads, finds the id taken: nothing is enqueued, and the log says so.
+
+A scheduler connects to the broker before each tick. A guarded job needs no broker to be accepted, so that waits until something
+without a guard is sent.
 """
 
 from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+from celery.local import Proxy
 from celery.schedules import crontab, schedule
 
 from celery_guard.job.slot import Cron, Every, Slot
@@ -31,6 +35,7 @@ def attach(sender: Any, **_: Any) -> None:
     if runtime is not None and runtime.meant and "apply_async" not in vars(scheduler):
         ticks = _Ticks(scheduler)
         scheduler.reserve, scheduler.apply_async = ticks.reserve, ticks.apply_async
+        scheduler.__dict__.setdefault("producer", Proxy(cache(partial(type(scheduler).producer.func, scheduler))))
 
 
 class _Ticks:

@@ -28,13 +28,11 @@ def start_of(app: Celery, scheduler: Scheduler) -> None:
 
 
 class Beat:
-    """A beat with a clock of its own."""
+    """A beat with a clock of its own. There is no broker: each tick shows that none is needed."""
 
     def __init__(self, app: Celery, **entries: dict[str, Any]) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.scheduler = Scheduler(app, lazy=True)
-        # its producer would need the broker
-        self.scheduler.__dict__["producer"] = None
         for name, entry in entries.items():
             entry["schedule"].nowfun = lambda: self.now.astimezone(app.timezone)
             self.scheduler.add(name=name, **entry)
@@ -209,6 +207,27 @@ def test_sched_1_a_schedule_whose_slots_nobody_knows_is_sent_and_said_aloud(
     beat = Beat(app, odd={"task": "shop.report", "schedule": Odd(timedelta(hours=1))})
     assert beat.send("odd", at(12)).id != beat.send("odd", at(12)).id
     assert "schedule odd is a Odd, whose slots the guard does not know" in caplog.text
+
+
+def test_what_has_no_guard_is_sent_by_the_producer_of_the_scheduler_once_it_can_connect(
+    app: Celery, report: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[Scheduler] = []
+
+    def connect(scheduler: Scheduler) -> Any:
+        connected.append(scheduler)
+        raise ConnectionError("no broker")
+
+    monkeypatch.setattr(Scheduler, "_ensure_connected", connect)
+
+    def plain() -> None: ...
+
+    app.task(plain, name="shop.plain", shared=False)
+    beat = Beat(app, nightly=noon(), plain=noon(task="shop.plain"))
+    beat.start(at(11))
+    beat.tick(at(12))
+    assert [job.task for job in app.guard.store.jobs()] == ["shop.report"]
+    assert set(connected) == {beat.scheduler}
 
 
 def test_sched_1_a_beat_of_an_app_without_a_guard_is_left_alone() -> None:
