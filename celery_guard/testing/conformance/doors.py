@@ -173,7 +173,7 @@ class TestDoors:
         program.rollback()
         assert store.counts() == {}
 
-    @pytest.mark.parametrize("thing", [None, "a string", 7, object()], ids=repr)
+    @pytest.mark.parametrize("thing", [None, "a string", 7, object()], ids=["None", "a string", "7", "an object"])
     def test_what_is_no_transaction_is_refused(self, store: Store, thing: object) -> None:
         with pytest.raises(TypeError):
             store.door(thing)
