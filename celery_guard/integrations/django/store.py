@@ -7,7 +7,7 @@ other connection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from celery_guard.store.sql.transient import is_transient
 
 from .address import alias_of, arguments, place, shown_url, wrapper
 from .door import DjangoCursor, is_open
-from .transaction import DjangoTransaction
+from .transaction import DjangoSavepoint, DjangoTransaction
 
 __all__ = ["DjangoStore", "open_store"]
 
@@ -54,6 +54,11 @@ class DjangoStore(SqlStore):
 
     def __repr__(self) -> str:
         return f"DjangoStore({self.alias!r})"
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """What this store cannot keep. A body's transaction is Django's connection's, so a database in memory can have one too."""
+        return {name: text for name, text in super().limits.items() if name != "G5"}
 
     def link(self, cursor: Cursor) -> Link:
         """A cursor of Django's, as the store's statements see it."""
@@ -94,22 +99,33 @@ class DjangoStore(SqlStore):
         where = place(self.alias)
         if place(connection.alias, connection) != where:
             return None
-        return self.cursor_door(DjangoCursor(connection), where, same=True)
+        cursor = DjangoCursor(connection)
+        self.cursor_door(cursor, where, same=True)
+        return _OwnDoor(self.link(cursor), self._notify, self)
 
     def begin(self) -> DjangoTransaction:  # type: ignore[override]  # another Transaction, as the protocol has it
         """Begin a transaction on Django's connection of this thread, for a body's own writes.
 
         Raises:
-            NotImplementedError: the database is in memory.
             RuntimeError: a transaction is open there already.
         """
-        if "G5" in self.limits:
-            raise NotImplementedError(f"{self} cannot keep G5: {self.limits['G5']}.")
         return DjangoTransaction(self.alias, self.own_door, self._passes, self._settled)
 
     def _passes(self, error: BaseException) -> bool:
         """Whether what Django says about the database may pass by itself: its cause is the driver's own error."""
         return is_transient(error.__cause__ or error, self._database.engine.dialect)
+
+
+class _OwnDoor(SqlDoor):
+    """A transaction of Django's on the store's own database."""
+
+    def __init__(self, link: Link, notify: bool, store: DjangoStore) -> None:
+        super().__init__(link, notify)
+        self._store = store
+
+    def begin(self) -> DjangoSavepoint:  # type: ignore[override]  # another Transaction, as the protocol has it
+        """A savepoint in the transaction, for a body's own writes and its job's end."""
+        return DjangoSavepoint(self._store.alias, self._store.own_door)
 
 
 class _AtOnce:

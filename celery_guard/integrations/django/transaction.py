@@ -26,12 +26,60 @@ from celery_guard.store.sql.run import Move
 
 from .door import is_open
 
-__all__ = ["DjangoTransaction"]
+__all__ = ["DjangoSavepoint", "DjangoTransaction"]
 
 logger = logging.getLogger("celery_guard.store")
 
 
-class DjangoTransaction:
+class _Block:
+    """An ``atomic()`` of the guard's on Django's connection, entered here and left by ``commit`` or ``rollback``."""
+
+    def __init__(self, alias: str, door: Callable[[Any], SqlDoor | None]) -> None:
+        self._alias = alias
+        self._connection = connections[alias]
+        self._open_door = door
+        self._ended = False
+        self._atomic = transaction.atomic(using=alias)
+
+    @property
+    def session(self) -> Any:
+        """``atomic()`` inside the transaction: a block of its own that an error undoes, and that commits nothing by itself."""
+        return transaction.atomic(using=self._alias)
+
+    @property
+    def door(self) -> SqlDoor:
+        """Through which the jobs that the body enqueues join in."""
+        door = self._open_door(self._connection)
+        assert door is not None
+        return door
+
+    def rollback(self) -> None:
+        """Undo what the body wrote. Never raises: what cannot be undone by a word is undone by hanging up."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self._stay_in_thread()
+            self._connection.set_rollback(True)
+            self._atomic.__exit__(None, None, None)
+        except (Error, RuntimeError) as error:
+            logger.warning("a body's transaction is ended by closing its connection: %s", error)
+            self._hang_up()
+
+    def _stay_in_thread(self) -> None:
+        """Django's connections belong to a thread each."""
+        if connections[self._alias] is not self._connection:
+            raise RuntimeError(
+                "job.transaction() was begun in another thread than the body's: ask for it in the body's own."
+            )
+
+    def _hang_up(self) -> None:
+        inner = self._connection.connection
+        if inner is not None:
+            inner.close()
+
+
+class DjangoTransaction(_Block):
     """One body's transaction, begun when it is asked for.
 
     Raises:
@@ -45,19 +93,15 @@ class DjangoTransaction:
         passes: Callable[[BaseException], bool],
         committed: Callable[[Settlement, Move], None],
     ) -> None:
-        self._alias = alias
-        self._connection = connections[alias]
-        self._open_door = door
+        super().__init__(alias, door)
         self._passes = passes
         self._committed = committed
-        self._ended = False
         self._is_committed = False
         if is_open(self._connection):
             raise RuntimeError(
                 f"job.transaction() inside a transaction that is open on {alias!r} already: it commits together with the job, when the "
                 "body has returned. Ask for it outside of atomic(), which may then be used inside it."
             )
-        self._atomic = transaction.atomic(using=alias)
         self._atomic.__enter__()
         # The first hook of all: after it has run there is nothing to undo any more.
         self._connection.on_commit(self._note_commit)
@@ -65,18 +109,6 @@ class DjangoTransaction:
             # Under a stricter one, every renewal of the lease would be a conflict with the move at the end.
             with self._connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-
-    @property
-    def session(self) -> Any:
-        """``atomic()`` inside the transaction: a block of its own that an error undoes, and that commits nothing by itself."""
-        return transaction.atomic(using=self._alias)
-
-    @property
-    def door(self) -> SqlDoor:
-        """Through which the jobs that the body enqueues join in."""
-        door = self._open_door(self._connection)
-        assert door is not None
-        return door
 
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
@@ -105,19 +137,6 @@ class DjangoTransaction:
         self._committed(settlement, moved)
         return True
 
-    def rollback(self) -> None:
-        """Undo what the body wrote. Never raises: what cannot be undone by a word is undone by hanging up."""
-        if self._ended:
-            return
-        self._ended = True
-        try:
-            self._stay_in_thread()
-            self._connection.set_rollback(True)
-            self._atomic.__exit__(None, None, None)
-        except (Error, RuntimeError) as error:
-            logger.warning("a body's transaction is ended by closing its connection: %s", error)
-            self._hang_up()
-
     def _leave(self) -> None:
         self._ended = True
         try:
@@ -132,14 +151,25 @@ class DjangoTransaction:
     def _note_commit(self) -> None:
         self._is_committed = True
 
-    def _stay_in_thread(self) -> None:
-        """Django's connections belong to a thread each."""
-        if connections[self._alias] is not self._connection:
-            raise RuntimeError(
-                "job.transaction() was begun in another thread than the body's: ask for it in the body's own."
-            )
 
-    def _hang_up(self) -> None:
-        inner = self._connection.connection
-        if inner is not None:
-            inner.close()
+class DjangoSavepoint(_Block):
+    """The same inside a transaction of the caller's, for a job that is run eagerly there: the caller's end decides about all of it."""
+
+    def __init__(self, alias: str, door: Callable[[Any], SqlDoor | None]) -> None:
+        super().__init__(alias, door)
+        self._atomic.__enter__()
+
+    def commit(self, settlement: Settlement) -> bool:
+        """Settle, and keep what the body wrote for the caller's commit. What the database says is raised as it is."""
+        try:
+            self._stay_in_thread()
+            settled = self.door.settle(settlement)
+        except BaseException:
+            self.rollback()
+            raise
+        if not settled:
+            self.rollback()
+            return False
+        self._ended = True
+        self._atomic.__exit__(None, None, None)
+        return True

@@ -34,6 +34,10 @@ def _greet(connection: Any, own: bool) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        # A file that has no log yet, and that somebody writes just now: whoever connects next makes it.
+        if not str(error).startswith("database is locked"):
+            raise
     finally:
         cursor.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,4 +66,17 @@ def test_connections_are_kept_while_the_place_is_the_same(tmp_path: Path) -> Non
     for _ in range(3):
         store.counts()
     assert settings.asked == asked
+    store.close()
+
+
+def test_a_file_without_a_log_that_is_being_written_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "guard.db"
+    store = SqlStore(f"sqlite:///{path}")
+    store.upgrade()
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = DELETE")
+        writer.execute("BEGIN IMMEDIATE")
+        assert store.counts() == {}
+        writer.execute("ROLLBACK")
     store.close()
