@@ -6,9 +6,12 @@ import os
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pymysql
+try:
+    import MySQLdb  # noqa: F401
+except ImportError:
+    import pymysql
 
-pymysql.install_as_MySQLdb()
+    pymysql.install_as_MySQLdb()
 
 _ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
