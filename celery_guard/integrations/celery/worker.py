@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from celery_guard.errors import GuardError, StoreError, StoreUnavailableError
 from celery_guard.job.envelope import HEADER
 
 from .facts import log_findings
+from .opening import named_task, raw_body, why_unfit
 from .runtime import runtime_of
 
 __all__ = ["BootStep", "ConsumerStep"]
@@ -72,13 +74,15 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
 
 
 class ConsumerStep(bootsteps.Step):  # type: ignore[misc]
-    """Replaces the consumer's three handlers of messages that it cannot run."""
+    """Looks at messages before Celery does, and replaces the consumer's handlers of those that it cannot run."""
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         quarantine = _Quarantine(runtime_of(consumer.app))
         consumer.on_decode_error = quarantine.undecodable
         consumer.on_unknown_message = quarantine.unknown_message
+        consumer.on_invalid_task = quarantine.invalid_task
+        consumer.create_task_handler = quarantine.fit_only(consumer, consumer.create_task_handler)
         consumer.on_unknown_task = quarantine.unknown_task(consumer.on_unknown_task)
 
 
@@ -94,6 +98,34 @@ class _Quarantine:
         """It decodes, but it is not a task message."""
         self._set_aside(message, "not a task message")
 
+    def invalid_task(self, body: Any, message: Any, error: Exception) -> None:
+        """Celery, or the class of the task's request, will not have it."""
+        self._set_aside(message, f"not a task message: {type(error).__name__}: {error}")
+
+    def fit_only(self, consumer: Any, plain: Callable[[], _Handler]) -> Callable[[], _Handler]:
+        """Only messages that are fit reach Celery's own handler of task messages."""
+
+        def create_task_handler() -> _Handler:
+            handle = plain()
+
+            def on_task_received(message: Any) -> Any:
+                try:
+                    unfit = why_unfit(message) if self._looks_at(consumer, message) else None
+                except Exception as error:  # noqa: BLE001 - decoding foreign bytes may raise anything; it is set aside with what it raised
+                    return self.undecodable(message, error)
+                return handle(message) if unfit is None else self._set_aside(message, unfit)
+
+            return on_task_received
+
+        return create_task_handler
+
+    def _looks_at(self, consumer: Any, message: Any) -> bool:
+        """Not at messages for plain tasks that are known here: those are Celery's affair."""
+        name = named_task(message)
+        if not isinstance(name, str) or name not in consumer.strategies:
+            return True
+        return bool(getattr(consumer.app.tasks.get(name), "guarded", False))
+
     def unknown_task(self, plain: _Handler) -> _Handler:
         """It is a task message, and this worker does not know the task."""
 
@@ -101,24 +133,30 @@ class _Quarantine:
             if HEADER not in (message.headers or {}):
                 plain(body, message, error)
                 return
-            logger.error(
-                "this worker knows no task %s; job %s is offered again by the store",
-                message.headers.get("task"), message.headers.get("id"),
-            )  # fmt: skip
+            name, id = message.headers.get("task"), message.headers.get("id")
+            try:
+                known = self._runtime.store.job(id) is not None
+            except StoreError as failed:
+                logger.error("a message of job %s stays with the broker, the store is out: %s", id, failed)
+                message.reject_log_error(logger, (), requeue=True)
+                return
+            if not known:
+                self._set_aside(message, f"this worker knows no task {name}, and the store has no such job")
+                return
+            logger.error("this worker knows no task %s; job %s is offered again by the store", name, id)
             message.ack_log_error(logger, ())
 
         return on_unknown_task
 
     def _set_aside(self, message: Any, reason: str) -> None:
         """Keep the raw bytes, then acknowledge. If the store cannot take them, the broker keeps them."""
-        body = message.body
         try:
             number = self._runtime.store.quarantine(
                 queue=str((message.delivery_info or {}).get("routing_key") or ""),
-                body=body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body),
-                headers=json.dumps(message.headers or {}, default=repr),
-                content_type=str(message.content_type or ""),
-                content_encoding=str(message.content_encoding or ""),
+                body=raw_body(message.body),
+                headers=_as_text(message.headers or {}),
+                content_type=str(message.content_type or "")[:255],
+                content_encoding=str(message.content_encoding or "")[:255],
                 reason=reason[:500],
             )
         except StoreError as error:
@@ -127,3 +165,11 @@ class _Quarantine:
             return
         logger.error("a message that cannot be opened is set aside as quarantine %d (%s)", number, reason)
         message.ack_log_error(logger, ())
+
+
+def _as_text(headers: Any) -> str:
+    """The headers as JSON; as Python prints them where they cannot be that."""
+    try:
+        return json.dumps(headers, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps({"unreadable": reprlib.repr(headers)})
