@@ -21,7 +21,9 @@ _INSERT = text("INSERT INTO shop_note (words) VALUES (:words)")
 
 
 def _engine(url: str) -> Engine:
-    engine = create_engine(url, poolclass=NullPool)
+    # prepared statements are a session's, which a pooler hands around
+    options = {"connect_args": {"prepare_threshold": None}} if url.startswith("postgresql") else {}
+    engine = create_engine(url, poolclass=NullPool, **options)
     if engine.dialect.name == "sqlite":
         # Savepoints as SQLite has them need a BEGIN that Python's driver does not send.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
