@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from celery.app.defaults import NAMESPACES
 
 from celery_guard.testing.databases import empty
 
@@ -156,6 +157,16 @@ def test_a_worker_does_not_start_with_a_contract_for_a_task_that_is_not_there(on
     )
 
 
+@pytest.mark.skipif("pool_start_method" not in NAMESPACES["worker"], reason="this Celery does not spawn")
+def test_a_worker_that_spawns_does_not_start_where_its_children_would_run_guarded_tasks_without_the_guard(
+    one_fleet: Fleet,
+) -> None:
+    one_fleet.configure(worker_pool_start_method="spawn")
+    worker = one_fleet.worker(ready=False)
+    assert worker.process.wait(60) != 0
+    assert "let the pool fork" in worker.output()
+
+
 # -- taking it out ------------------------------------------------------------------------------------------------------
 
 
@@ -170,10 +181,13 @@ def leave(fleet: Fleet) -> tuple[int, Any]:
 def test_while_the_guard_is_taken_out_calls_are_celerys_and_rows_are_run_to_their_end(one_fleet: Fleet) -> None:
     fleet = one_fleet
     waiting = fleet.app.again.apply_async((1,), countdown=2)
+    before = fleet.app.flaky.delay()
     guarded = fleet.app.chain(fleet.app.add.s(1, 1), fleet.app.add.s(2))()
     status, said = leave(fleet)
-    assert (status, said["unfinished"], said["leaving"]) == (1, 2, True)
-    fleet.worker(CELERY_GUARD_LEAVING="true")
+    assert (status, said["unfinished"], said["leaving"]) == (1, 3, True)
+    # one process, which runs what is the guard's and what is Celery's in turn
+    fleet.worker(concurrency=1, CELERY_GUARD_LEAVING="true")
+    assert value(fleet, before.id) == "in the end"
     (again, flaky, chained, chorded) = fleet.says(
         "from tests.integration.app_adoption import *\n"
         "print(m.again.delay(2).id, m.flaky.delay().id, chain(m.add.s(3, 3), m.add.s(20))().id,"
@@ -191,6 +205,7 @@ def test_while_the_guard_is_taken_out_calls_are_celerys_and_rows_are_run_to_thei
     assert (status, said["unfinished"]) == (0, 0)
     assert by(fleet)["again 2"] == ["plain"] * 3
     assert by(fleet)["again 1"] == ["guard"] * 2
+    assert by(fleet)["flaky"] == ["guard"] * 2 + ["plain"] * 2
     # and then the workers go
     for worker in fleet.workers:
         worker.kill()

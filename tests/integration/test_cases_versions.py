@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from celery.app.defaults import NAMESPACES
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
@@ -21,7 +22,7 @@ LONG_AGO, FAR_AHEAD = (datetime(year, 1, 1, tzinfo=timezone.utc) for year in (20
 OLD, NEW = "1", "2"
 
 
-@pytest.fixture(params=["redis-postgresql", "rabbitmq-mariadb"])
+@pytest.fixture(params=["redis-postgresql", "rabbitmq-mariadb", "redis-redis"])
 def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
     return make_fleet(request.param, module="tests.integration.app_versions")
 
@@ -193,6 +194,15 @@ def test_pay_1_a_renamed_task_runs_what_was_sent_under_its_old_name(fleet: Fleet
     job = fleet.settled(id)
     assert (job.state.value, job.task) == ("succeeded", "billing.charge")
     assert fleet.marks() == ["2: bill 5"]
+
+
+@pytest.mark.skipif("pool_start_method" not in NAMESPACES["worker"], reason="this Celery does not spawn")
+def test_pay_1_children_that_are_spawned_know_the_old_name(one_fleet: Fleet) -> None:
+    one_fleet.configure(worker_pool_start_method="spawn")
+    id = sent_by_old(one_fleet, "bill.delay(5)")
+    one_fleet.worker(APP_RELEASE=NEW)
+    assert one_fleet.settled(id).state.value == "succeeded"
+    assert one_fleet.marks() == ["2: bill 5"]
 
 
 def test_pay_1_both_names_run_in_a_mixed_fleet(one_fleet: Fleet) -> None:

@@ -37,6 +37,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     register_relay_task(runtime)
     register_item_tasks(runtime)
     signals.connect()
+    app.on_after_finalize.connect(runtime.finalized, weak=False)
     return runtime
 
 

@@ -60,6 +60,8 @@ class Runtime:
         self.connections = 5
         #: A ``Guard`` was made for the app; otherwise a guarded task has brought the runtime along.
         self.made_by_guard = False
+        #: Tasks that were put under the guard by a contract beside them.
+        self.guarded_from_outside: set[str] = set()
         #: Contracts beside the tasks, where ``Guard`` was given any.
         self.contracts: Mapping[str, Any] | None = None
         #: The door: what ``app.send_task`` is now.
@@ -217,6 +219,12 @@ class Runtime:
         for task in list(tasks.values()):
             self.contract_of(task)
 
+    def finalized(self, **_: Any) -> None:
+        """The app has all its tasks: in a child that is spawned, too, whose worker never boots."""
+        for task in list(self.app.tasks.values()):
+            self.contract_of(task)
+        self.register_aliases()
+
     def knows(self, name: str) -> bool:
         """Whether this process has a task of this name, or one that had it before."""
         return self.task_named(name) is not None
@@ -233,6 +241,8 @@ class Runtime:
             # the base class of tasks needs the runtime
             from .central import put_under_guard
 
+            if not getattr(task, "guarded", False):
+                self.guarded_from_outside.add(task.name)
             put_under_guard(task, contract)
 
     def leaves(self, task: Any) -> bool:

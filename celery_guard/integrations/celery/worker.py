@@ -15,9 +15,10 @@ import reprlib
 from collections.abc import Callable
 from typing import Any
 
+from billiard import get_start_method
 from celery import bootsteps
 
-from celery_guard.errors import GuardError, StoreError, StoreUnavailableError
+from celery_guard.errors import ConfigurationError, GuardError, StoreError, StoreUnavailableError
 from celery_guard.job.envelope import HEADER
 
 from .facts import log_findings
@@ -45,16 +46,27 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
                 "this app knows guarded tasks of another app and has no guard of its own: it cannot run them"
             )
             return
-        runtime.guard_named()
-        runtime.register_aliases()
         if not worker.pool_cls.__module__.endswith("prefork"):
             bodies = max(worker.concurrency or 1, worker.max_concurrency or 1)
             runtime.connections = max(runtime.connections, bodies + 4)
         try:
+            runtime.guard_named()
+            runtime.register_aliases()
+            self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)
         except GuardError as error:
             # one line that says what to do, instead of Celery's traceback of it
             raise SystemExit(f"The worker does not start [{error.code}]: {error}") from error
+
+    def _refuse_strange_children(self, worker: Any, runtime: Any) -> None:
+        """A child that is spawned declares its tasks anew, and would run those that are guarded from outside without the guard."""
+        spawns = getattr(worker, "pool_start_method", "fork") != "fork" or get_start_method() != "fork"
+        if runtime.guarded_from_outside and spawns and worker.pool_cls.__module__.endswith("prefork"):
+            raise ConfigurationError(
+                f"contracts: found {len(runtime.guarded_from_outside)} tasks that are guarded only by a contract beside them, such as "
+                f"{min(runtime.guarded_from_outside)!r}, and children that are spawned, which would not know. To repair: let the pool fork "
+                "(worker_pool_start_method), or give the tasks base=GuardedTask."
+            )
 
     def _look(self, worker: Any, runtime: Any) -> None:
         try:
