@@ -76,7 +76,7 @@ class Settings(BaseModel):
 
     store: str = Field(
         repr=False,
-        description="Where jobs are remembered, as a URL: postgresql+psycopg://…, mysql+pymysql://…, sqlite:///…; "
+        description="Where jobs are remembered, as a URL: postgresql+psycopg://…, mysql+pymysql://…, sqlite:///…, redis://…?name=…; "
         "django://default for a database of Django's, which is the default where celery_guard.integrations.django is installed. "
         "The password in it is never printed.",
     )
@@ -101,7 +101,7 @@ class Settings(BaseModel):
     poll: _Positive = _seconds(1, "How long an idle relay waits at most before it looks again for jobs that are due.")
     notify: bool = Field(
         default=True,
-        description="Wake relays through the database where it can (NOTIFY on PostgreSQL). Turn it off on databases with "
+        description="Wake relays through the database where it can (NOTIFY on PostgreSQL, a list on Redis). Turn it off on PostgreSQL with "
         "thousands of commits a second: notifying commits queue behind one lock.",
     )
     publish_attempts: _Count = Field(
