@@ -14,6 +14,8 @@ from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject, refuse_callers
+from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.moves import accept, taken_ids
 from celery_guard.testing.databases import empty
 
 
@@ -31,6 +33,13 @@ def subject(redis_store_url: str) -> Subject:
 @pytest.fixture
 def caller(store: Store) -> None:
     refuse_callers(store)
+
+
+def test_jobs_that_come_together_leave_in_the_order_in_which_they_came(store: Store) -> None:
+    jobs = [new_job() for _ in range(50)]
+    accept(store, *jobs)
+    assert taken_ids(store) == [job.id for job in jobs]
+    assert [job.id for job in store.jobs()] == [job.id for job in reversed(jobs)]
 
 
 #: What the keys of an index begin with.

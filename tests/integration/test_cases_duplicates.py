@@ -19,6 +19,8 @@ from .fleet import Fleet, Worker, eventually
 
 pytestmark = pytest.mark.integration
 
+ON_BOTH = pytest.mark.parametrize("stack", ["redis-postgresql", "redis-redis"])
+
 #: Copies of what is held for longer than a second come back every second.
 IMPATIENT = {"visibility_timeout": 1, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
 
@@ -54,9 +56,12 @@ def test_dup_1_a_countdown_over_the_visibility_timeout_waits_in_the_store(make_f
     assert headers_of(fleet, id)["eta"] is None
 
 
-def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_fleet: Callable[..., Fleet]) -> None:
+@ON_BOTH
+def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(
+    stack: str, make_fleet: Callable[..., Fleet]
+) -> None:
     """Copies with an ETA can only come from a publisher without the guard: all of them are adopted as one job."""
-    fleet = make_fleet("redis-postgresql", APP)
+    fleet = make_fleet(stack, APP)
     nodes = [fleet.worker(concurrency=4, ready=False) for _ in range(2)]
     for node in nodes:
         node.ready()
@@ -78,10 +83,10 @@ def test_dup_1_twenty_copies_that_come_due_on_two_nodes_run_the_body_once(make_f
 # -- DUP-2 --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def redelivered(make_fleet: Callable[..., Fleet]) -> tuple[Fleet, str, Worker]:
+@pytest.fixture(params=["redis-postgresql", "redis-redis"])
+def redelivered(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> tuple[Fleet, str, Worker]:
     """A long body runs on node A; node B was given its message by the broker, and did nothing with it but acknowledge it."""
-    fleet = make_fleet("redis-postgresql", APP, transport=IMPATIENT)
+    fleet = make_fleet(request.param, APP, transport=IMPATIENT)
     nodes = [fleet.worker("prefork", 1, ready=False) for _ in range(2)]
     for node in nodes:
         node.ready()

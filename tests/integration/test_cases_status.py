@@ -78,7 +78,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded", "rabbitmq-mariadb"])
+@pytest.mark.parametrize("stack", ["redis-postgresql", "embedded", "rabbitmq-mariadb", "redis-redis"])
 def test_stat_2_any_exception_can_be_recorded(make_fleet: Callable[..., Fleet], stack: str) -> None:
     fleet = make_fleet(stack, module="tests.integration.app_retry")
     ids = {kind: fleet.app.awkward.delay(kind).id for kind in KINDS}

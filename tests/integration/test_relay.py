@@ -30,8 +30,12 @@ APP = "tests.integration.app_outbox"
 
 
 @pytest.fixture
-def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
-    return make_fleet("redis-postgresql", APP)
+def fleet(request: pytest.FixtureRequest, make_fleet: Callable[..., Fleet]) -> Fleet:
+    return make_fleet(getattr(request, "param", "redis-postgresql"), APP)
+
+
+#: A relay dies, or is paused, at the same places whatever the store.
+ON_BOTH = pytest.mark.parametrize("fleet", ["redis-postgresql", "redis-redis"], indirect=True)
 
 
 def queued(fleet: Fleet) -> list[str]:
@@ -99,6 +103,7 @@ def test_out_3_two_relays_publish_every_row_once(fleet: Fleet) -> None:
     assert len(published) == 2, "one of them did nothing"
 
 
+@ON_BOTH
 def test_out_3_a_relay_killed_between_publish_and_mark_repeats_only_what_it_had_not_marked(fleet: Fleet) -> None:
     """At most the batch at hand goes out again, under the same ids, and each of its jobs still runs once."""
     ids = enqueue(fleet, 60)
@@ -117,6 +122,7 @@ def test_out_3_a_relay_killed_between_publish_and_mark_repeats_only_what_it_had_
     assert ran == {f"note {number}": 1 for number in range(60)}
 
 
+@ON_BOTH
 def test_out_3_a_relay_that_was_paused_marks_nothing_of_what_another_has_taken(fleet: Fleet) -> None:
     """Woken, it finds its token gone from the rows, says so, and goes on with new ones."""
     ids = enqueue(fleet, 20)

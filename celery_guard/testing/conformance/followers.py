@@ -83,6 +83,12 @@ class TestFollowers:
         assert take(store) == []
         assert store.claim(follower.id, "worker-2", LONG) == NotDue(follower.id, Reason.HELD_KEY)
 
+    def test_a_follower_that_no_relay_has_met_is_not_claimed(self, store: Store) -> None:
+        holder = keyed("order 1")
+        start(store, holder)
+        follower = _follow(store, holder)
+        assert store.claim(follower.id, "worker-2", LONG) == NotDue(follower.id, Reason.HELD_KEY)
+
     def test_a_relay_does_not_spin_on_a_follower(self, store: Store) -> None:
         holder = keyed("order 1")
         start(store, holder)

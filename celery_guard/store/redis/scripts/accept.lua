@@ -5,10 +5,12 @@ local function insert(id, new, letter)
     for name, value in pairs(new) do
         row[name] = value
     end
-    row.delay, row.deadline_in, row.in_canvas = nil, nil, nil
-    row.state, row.created, row.due = 'pending', NOW, NOW + new.delay
-    if new.deadline_in and not (new.deadline and new.deadline < NOW + new.deadline_in) then
-        row.deadline = NOW + new.deadline_in
+    row.delay, row.deadline_in, row.in_canvas, row.behind = nil, nil, nil, nil
+    -- Jobs that come together are a microsecond apart, so that they leave in the order in which they came.
+    local now = NOW - new.behind
+    row.state, row.created, row.due = 'pending', now, now + new.delay
+    if new.deadline_in and not (new.deadline and new.deadline < now + new.deadline_in) then
+        row.deadline = now + new.deadline_in
     end
     write(id, {}, row)
     redis.call('ZADD', STORE .. 'created', row.created, id)
@@ -49,8 +51,10 @@ local function meet(id, new, letter, found, row)
     return { 'accepted', found }
 end
 
--- Accept one job; `new` is the row as far as its sender knows it. Answers (word, holder, holder's state).
-local function accept(id, new, letter)
+-- Accept one job; `new` is the row as far as its sender knows it, and how many come behind it. Answers (word, holder, holder's state).
+local function accept(new, behind, letter)
+    local id = new.id
+    new.id, new.behind = nil, behind
     local row = read(id)
     if row then
         return meet(id, new, letter, id, row)

@@ -88,10 +88,9 @@ local function move_row(id, move)
         end
         place = place + 3
     end
-    for _, new in ipairs(move.follow) do
+    for number, new in ipairs(move.follow) do
         local follow, letter = new.id, letter_at(place)
-        new.id = nil
-        local word = accept(follow, new, letter)
+        local word = accept(new, #move.follow - number, letter)
         if word[1] == 'conflict' and word[2] ~= follow then
             refuse(follow, new, letter, word[2])
         end
