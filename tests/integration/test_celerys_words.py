@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from celery.app.control import Control
@@ -46,6 +48,29 @@ def test_a_list_of_items_of_a_plain_task_is_celerys_own(fleet: Fleet) -> None:
     fleet.worker()
     result.get(timeout=60)
     assert fleet.store.jobs(limit=10) == []
+
+
+@pytest.mark.parametrize("stack", ["redis-postgresql", "rabbitmq-postgresql"])
+def test_monitors_that_ask_for_it_are_told_what_was_sent(make_fleet: Callable[..., Fleet], stack: str) -> None:
+    fleet = make_fleet(stack, task_send_sent_event=True)
+    app = fleet.app.app
+    ids = [fleet.app.add.delay(n, 1).id for n in range(3)]
+    told: dict[str, dict[str, Any]] = {}
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(
+            connection, handlers={"task-sent": lambda event: told.update({event["uuid"]: event})}
+        )
+        with receiver.consumer_context(wakeup=False) as (listening, _, _):
+            fleet.relay()
+            eventually(lambda: _heard(listening) and told.keys() >= set(ids), what="an event for each")
+    event = told[ids[2]]
+    assert (event["name"], event["args"], event["queue"]) == ("tests.integration.app.add", "(2, 1)", fleet.queue)
+
+
+def _heard(connection: Any) -> bool:
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=0.5)
+    return True
 
 
 def test_a_call_by_name_may_be_retried_by_place(fleet: Fleet) -> None:

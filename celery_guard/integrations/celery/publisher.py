@@ -31,6 +31,7 @@ from celery_guard.job.row import Outgoing
 from .capture import decode
 from .confirms import Confirms
 from .pipeline import Pipeline, server_is_out
+from .sent import SentEvents
 
 __all__ = ["BrokerPublisher"]
 
@@ -57,6 +58,7 @@ class BrokerPublisher:
         self._pid = 0
         self._connection: Connection | None = None
         self._channel: Any = None
+        self._events = SentEvents(app)
 
     def publish(self, rows: Sequence[Outgoing]) -> Published:
         """See :class:`~celery_guard.flow.relay.Publisher`."""
@@ -67,9 +69,9 @@ class BrokerPublisher:
         except Exception as error:  # noqa: BLE001 - every transport has its own; whatever it is, nothing was sent
             self.close()
             return Published(outage=error)
-        if isinstance(channel, _amqp_channel()):
-            return self._confirmed(channel, rows)
-        return self._in_turn(channel, rows)
+        published = (self._confirmed if isinstance(channel, _amqp_channel()) else self._in_turn)(channel, rows)
+        self._events.announce(self._connection, rows, frozenset(published.sent))
+        return published
 
     def depth(self, queue: str) -> int | None:
         """See :class:`~celery_guard.flow.relay.Publisher`."""
