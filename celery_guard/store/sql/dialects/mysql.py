@@ -19,6 +19,9 @@ __all__ = ["TRAITS"]
 _DUPLICATE_ENTRY = 1062
 _SYNTAX_ERRORS = (1064, 1149)
 
+#: How long a connection may take to be made, in seconds. mysqlclient's own default is for ever.
+_CONNECT_TIMEOUT = 10
+
 #: How long a statement of the store's own waits for a row before it is a transient error, in seconds.
 _LOCK_WAIT = 3
 
@@ -51,7 +54,10 @@ def _is_syntax_error(error: BaseException) -> bool:
 
 def _engine_options(url: URL) -> dict[str, Any]:
     # Servers close idle connections; none is used for longer than half an hour.
-    return {"pool_recycle": 1800}
+    options: dict[str, Any] = {"pool_recycle": 1800}
+    if url.get_driver_name() in ("pymysql", "mysqldb") and "connect_timeout" not in url.query:
+        options["connect_args"] = {"connect_timeout": _CONNECT_TIMEOUT}
+    return options
 
 
 TRAITS = Traits(

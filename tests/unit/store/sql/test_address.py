@@ -51,19 +51,20 @@ def test_a_driver_of_asyncio_is_refused_with_a_plain_one(url: str) -> None:
         open_store(url)
 
 
-@pytest.mark.parametrize(("query", "seconds"), [("", 10), ("?connect_timeout=3", "3")])
-def test_a_connection_is_made_in_time_or_given_up(query: str, seconds: object) -> None:
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@pytest.mark.parametrize(("query", "seconds"), [("", 10), ("?connect_timeout=3", 3)])
+def test_a_connection_is_made_in_time_or_given_up(kind: str, query: str, seconds: int) -> None:
     asked: list[dict[str, object]] = []
 
     def connect(dialect: object, record: object, arguments: object, options: dict[str, object]) -> None:
         asked.append(options)
         raise RuntimeError("seen")
 
-    store = open_store(f"postgresql://h/d{query}")
+    store = open_store(f"{kind}://h/d{query}")
     event.listen(store._database.engine, "do_connect", connect)
     with pytest.raises(RuntimeError, match="seen"):
         store.check()
-    assert [options["connect_timeout"] for options in asked] == [seconds]
+    assert [int(str(options["connect_timeout"])) for options in asked] == [seconds]
     store.close()
 
 
