@@ -21,6 +21,7 @@ from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.testing.faults import RECORD, Faults
 from celery_guard.testing.steps import install, install_from
+from tests.model.trace import Recorder
 
 from .app import app, chain, guard, mark, task
 
@@ -108,5 +109,10 @@ def _relay_in_child(faults: Faults, at: str, name: str) -> int:
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
+
+if "APP_TRACE" in os.environ:
+    # before the points are put around it: what a process asked is written down before it dies there
+    _runtime = runtime_of(app)
+    setattr(_runtime, "store", Recorder(_runtime.store, Path(os.environ["APP_TRACE"])))  # noqa: B010
 
 install_from(os.environ, app)
