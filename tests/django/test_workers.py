@@ -158,6 +158,7 @@ def test_what_a_body_wrote_with_the_orm_before_it_was_killed_happens_once(shop: 
     assert (ended.state, ended.attempts) == (State.SUCCEEDED, 2)
     assert shop.marks().count("charging 211") == 2
     assert shop.charged(211) == 1
+    eventually(lambda: "order 211 found" in shop.marks(), what="the job that was enqueued with the writes has run")
     shop.all_that_was_due_has_run()
     assert shop.marks().count("order 211 found") == 1
 
