@@ -6,12 +6,16 @@ Every server is the test's own. What a test waits for is what the server says, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from threading import Event
+from typing import Any, cast
 
 import pytest
 import redis
+from redis.connection import Connection
 
 from celery_guard.contract.server import server_findings
 from celery_guard.errors import StoreSchemaError, StoreUnavailableError
@@ -258,6 +262,13 @@ def test_a_settlement_waits_through_the_restart_of_its_server(serve: Any, opened
     assert taken_ids(store) == [waiting.id]
 
 
+def test_a_store_is_found_by_its_socket(serve: Any, opened: Any, tmp_path: Path) -> None:
+    serve("--unixsocket", str(tmp_path / "redis.sock"))
+    store = opened(f"unix://{tmp_path / 'redis.sock'}?db=2&name=shop")
+    assert store.settle(succeeded(start(store)))
+    assert store.counts() == {State.SUCCEEDED: 1}
+
+
 def test_a_replica_that_was_a_primary_refuses_and_the_refusal_is_said(serve: Any, opened: Any, client: Any) -> None:
     server = serve()
     store, boss = opened(server.url, SHORT), client(server)
@@ -280,6 +291,52 @@ def test_a_server_that_another_script_keeps_busy_is_waited_for(serve: Any, opene
         eventually(lambda: hasty.outcome(job.id) is None)
     boss.execute_command("SCRIPT KILL")
     assert isinstance(store.claim(job.id, "worker-1", LONG), Granted)
+
+
+class _Struck(Exception):
+    """What a signal raises, such as a soft limit in a body that enqueues."""
+
+
+def test_an_answer_that_was_interrupted_is_nobody_elses(
+    serve: Any, opened: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Struck between its question and its answer, while the server has yet to say it; the next one asks meanwhile."""
+    server = serve()
+    store, boss = opened(server.url), client(server)
+    granted = start(store)
+    asked, connection = Event(), cast(Any, Connection)
+    read, send = connection.read_response, connection.send_command
+
+    def struck(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(Connection, "read_response", read)
+        raise _Struck
+
+    def noted(*args: Any, **given: Any) -> None:
+        send(*args, **given)
+        asked.set()
+
+    boss.client_pause(600_000, all=False)  # scripts, that is
+    monkeypatch.setattr(Connection, "read_response", struck)
+    with pytest.raises(_Struck):
+        store.job(granted.id)
+    monkeypatch.setattr(Connection, "send_command", noted)
+    with ThreadPoolExecutor(1) as pool:
+        counts = pool.submit(store.counts)
+        assert asked.wait(30)
+        boss.client_unpause()
+        assert counts.result(30) == {State.RUNNING: 1}
+
+
+def test_a_relay_that_waits_is_called_by_who_enqueues(serve: Any, opened: Any) -> None:
+    server = serve()
+    waiting, sending = opened(server.url), opened(server.url)
+    assert waiting.wait(timedelta(0)) is False
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(waiting.wait, LONG)
+        accept(sending, new_job())
+        assert heard.result(30) is True
+    accept(sending, new_job(delay=LONG))
+    assert waiting.wait(timedelta(0)) is False
 
 
 def test_a_primary_that_sentinels_replace_is_found_again(

@@ -31,8 +31,13 @@ from .version import VERSION
 
 __all__ = ["Server"]
 
+_DRIVER = tuple(map(int, redis.__version__.split(".")[:2]))
+
 #: Before 5.3 redis-py wanted to know what a connection is for, and since then it warns about it.
-_FOR: tuple[str, ...] = () if tuple(map(int, redis.__version__.split(".")[:2])) >= (5, 3) else ("_",)
+_FOR: tuple[str, ...] = () if _DRIVER >= (5, 3) else ("_",)
+
+#: Before 5.0 it spoke the one protocol that scripts are answered in here, and had no word for it.
+_PROTOCOL = {"protocol": 2} if _DRIVER >= (5, 0) else {}
 
 
 class Server:
@@ -129,9 +134,10 @@ class Server:
 
     def _open(self) -> Any:
         options = {
-            "retry": Retry(NoBackoff(), 0), "socket_keepalive": True, "protocol": 2, **self._address.options,
-            **self._primary.place(),
+            "retry": Retry(NoBackoff(), 0), **_PROTOCOL, **self._address.options, **self._primary.place(),
         }  # fmt: skip
+        if "path" not in options:
+            options.setdefault("socket_keepalive", True)
         return redis.BlockingConnectionPool(**self._pool_options, **options)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
