@@ -1,20 +1,26 @@
-"""Which version a Redis store is of, and what is said about another one."""
+"""What a Redis store is in itself: its version and what is said about another one, how it is found, and how it calls."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from celery_guard.errors import StoreSchemaError
+from celery_guard.job.state import State
 from celery_guard.store.redis import RedisStore
 from celery_guard.store.redis.version import VERSION
-from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.builders import LONG, new_job
+from celery_guard.testing.conformance.moves import accept
 from celery_guard.testing.databases import database
+from celery_guard.testing.servers import private_redis
 from celery_guard.testing.services import REDIS
 
 
@@ -72,3 +78,23 @@ def test_the_commands_for_people_who_run_their_own_make_the_same_store(
             client.execute_command(*shlex.split(line))
     store.check()
     assert {*written("HGETALL")} == {"version", "id", "created"}
+
+
+def test_a_store_is_found_by_its_socket(tmp_path: Path) -> None:
+    with private_redis("--unixsocket", str(tmp_path / "redis.sock")) as server:
+        server.start()
+        with closing(RedisStore(f"unix://{tmp_path / 'redis.sock'}?db=2&name=shop")) as store:
+            store.upgrade()
+            accept(store, new_job())
+            assert store.counts() == {State.PENDING: 1}
+
+
+def test_a_relay_that_waits_is_called_by_who_enqueues(store: RedisStore, url: str) -> None:
+    store.upgrade()
+    assert store.wait(timedelta(0)) is False
+    with closing(RedisStore(url)) as sending, ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(store.wait, LONG)
+        accept(sending, new_job())
+        assert heard.result(30) is True
+        accept(sending, new_job(delay=LONG))
+        assert store.wait(timedelta(0)) is False

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
@@ -262,13 +261,6 @@ def test_a_settlement_waits_through_the_restart_of_its_server(serve: Any, opened
     assert taken_ids(store) == [waiting.id]
 
 
-def test_a_store_is_found_by_its_socket(serve: Any, opened: Any, tmp_path: Path) -> None:
-    serve("--unixsocket", str(tmp_path / "redis.sock"))
-    store = opened(f"unix://{tmp_path / 'redis.sock'}?db=2&name=shop")
-    assert store.settle(succeeded(start(store)))
-    assert store.counts() == {State.SUCCEEDED: 1}
-
-
 def test_a_replica_that_was_a_primary_refuses_and_the_refusal_is_said(serve: Any, opened: Any, client: Any) -> None:
     server = serve()
     store, boss = opened(server.url, SHORT), client(server)
@@ -325,18 +317,6 @@ def test_an_answer_that_was_interrupted_is_nobody_elses(
         assert asked.wait(30)
         boss.client_unpause()
         assert counts.result(30) == {State.RUNNING: 1}
-
-
-def test_a_relay_that_waits_is_called_by_who_enqueues(serve: Any, opened: Any) -> None:
-    server = serve()
-    waiting, sending = opened(server.url), opened(server.url)
-    assert waiting.wait(timedelta(0)) is False
-    with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(waiting.wait, LONG)
-        accept(sending, new_job())
-        assert heard.result(30) is True
-    accept(sending, new_job(delay=LONG))
-    assert waiting.wait(timedelta(0)) is False
 
 
 def test_a_primary_that_sentinels_replace_is_found_again(
