@@ -27,7 +27,8 @@ def instead(runtime: Runtime, name: str, kwargs: Any) -> str:
         return name
     items_of = kwargs.get("task")
     task = runtime.task_named(str(items_of.get("task"))) if isinstance(items_of, Mapping) else None
-    return name if runtime.contract_of(task) is None else _OURS[name]
+    celerys = runtime.contract_of(task) is None or runtime.leaves(task)
+    return name if celerys else _OURS[name]
 
 
 def register_item_tasks(runtime: Runtime) -> None:
