@@ -103,12 +103,17 @@ class DjangoTransaction(_Block):
                 "body has returned. Ask for it outside of atomic(), which may then be used inside it."
             )
         self._atomic.__enter__()
-        # The first hook of all: after it has run there is nothing to undo any more.
-        self._connection.on_commit(self._note_commit)
-        if self._connection.vendor == "postgresql":
-            # Under a stricter one, every renewal of the lease would be a conflict with the move at the end.
-            with self._connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        try:
+            # The first hook of all: after it has run there is nothing to undo any more.
+            self._connection.on_commit(self._note_commit)
+            if self._connection.vendor == "postgresql":
+                # Under a stricter one, every renewal of the lease would be a conflict with the move at the end.
+                with self._connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        except BaseException:
+            # Nobody holds this yet, so nobody else would leave the block that was entered.
+            self.rollback()
+            raise
 
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.

@@ -77,11 +77,17 @@ def _batches(jobs: Sequence[NewJob], order: Sequence[int]) -> Iterator[list[int]
 
 
 def _accept_many(link: Link, jobs: Sequence[NewJob], places: Sequence[int], notify: bool) -> dict[int, Enqueued]:
-    """Accept those whose ids and keys are free, in one statement; the others are left for a closer look."""
+    """Accept those whose ids and keys are free, in one statement; those that met another job are left for a closer look."""
     given = [_plain(jobs[place], number) for number, place in enumerate(places)]
     rows = link.rows(statements.accept_many, {"jobs_": json.dumps(given)}, notify)
-    accepted = {row[0] for row in rows}
-    return {place: Accepted(jobs[place].id) for place in places if jobs[place].id in accepted}
+    answers: dict[int, Enqueued] = {}
+    for number, accepted, held, free, *_ in rows:
+        id = jobs[places[number]].id
+        if accepted is not None:
+            answers[places[number]] = Accepted(id)
+        elif not (held or free):
+            answers[places[number]] = Busy(id)
+    return answers
 
 
 def _plain(new: NewJob, place: int) -> dict[str, Any]:

@@ -216,7 +216,8 @@ def _listen_to_connection(connection: Connection, buffer: Buffer, open: Opens) -
             buffer.write(_Late(open, connection))
         except BaseException:
             # to SQLAlchemy a transaction whose COMMIT has failed is over, so it would never roll it back
-            connection.dialect.do_rollback(connection.connection)
+            if not connection.invalidated:
+                connection.dialect.do_rollback(connection.connection)
             raise
 
     def rollback(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from celery_guard.errors import StoreSchemaError
+from celery_guard.errors import StoreError, StoreSchemaError
 from celery_guard.job.settlement import Settlement
 from celery_guard.store.patience import Patience
 
@@ -22,6 +23,8 @@ from .statements import run as run_statements
 from .wake import Bell, PostgresBell
 
 __all__ = ["OpenStore"]
+
+logger = logging.getLogger("celery_guard.store")
 
 T = TypeVar("T")
 
@@ -150,13 +153,20 @@ class OpenStore:
 
     def _release(self, id: str) -> None:
         """Bring back those who waited for the outcome. Were this forgotten, a relay would find them a minute later."""
-        self._database.quick(lambda link, again: link.changed(run_statements.release, {"id_": id}))
+        self._hint(lambda: self._database.quick(lambda link, again: link.changed(run_statements.release, {"id_": id})))
         self._ring()
 
     def _ring(self) -> None:
         if self._notify:
-            self._database.quick(lambda link, again: link.rows(accept_statements.call, {}))
+            self._hint(lambda: self._database.quick(lambda link, again: link.rows(accept_statements.call, {})))
         self._bell.ring()
+
+    def _hint(self, give: Callable[[], object]) -> None:
+        """Best effort: what came before is committed, and must not look as if it had failed."""
+        try:
+            give()
+        except StoreError as error:
+            logger.warning("the relay was not told at once, it finds out by itself: %s", error)
 
     def _passing_locked(self, work: Callable[[Connection, bool], T]) -> T:
         """Run work that passes over rows others have locked, where the server can; the first time finds out."""

@@ -18,11 +18,32 @@ from celery_guard.errors import StoreError, StoreSchemaError, StoreUnavailableEr
 
 __all__ = ["Contended", "driver_error", "explained", "is_disconnect", "is_transient"]
 
-# PostgreSQL: serialization failure, deadlock, lock not available, too many connections, and the server going down or up.
-_SQLSTATES = {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05"}
+# PostgreSQL: serialization failure, deadlock, lock not available, too many connections, the server going down or up, a server that
+# has become a standby, a statement that took too long.
+_SQLSTATES = {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05", "25006", "57014"}
 
-# MySQL, MariaDB: deadlock, lock wait timeout, record changed, too many connections, gone away and its relatives.
-_MYSQL = {1213, 1205, 1020, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
+# MySQL, MariaDB: deadlock, lock wait timeout, record changed, too many connections, gone away and its relatives, read only.
+_MYSQL = {
+    1213,
+    1205,
+    1020,
+    1040,
+    1053,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1290,
+    1836,
+    1927,
+    2002,
+    2003,
+    2006,
+    2013,
+    2055,
+    4031,
+}
 
 _SQLITE = ("database is locked", "database table is locked", "database schema is locked")
 
@@ -30,8 +51,8 @@ _SQLITE = ("database is locked", "database table is locked", "database schema is
 _UNDEFINED = {"42P01", "42703", 1146, 1054}
 _UNDEFINED_SQLITE = ("no such table", "no such column", "has no column named")
 
-# Nobody is let in, and nobody will be a little later: wrong password, no such database, no such file.
-_CLOSED = {1044, 1045, 1049, "unable to open database file"}
+# Nobody is let in, and nobody will be a little later: wrong password, no such database, no such file, no rights.
+_CLOSED = {1044, 1045, 1049, "42501", "unable to open database file"}
 
 
 class Contended(StoreError):
@@ -62,7 +83,10 @@ def is_transient(error: BaseException, dialect: Dialect) -> bool:
 
 
 def explained(error: BaseException, dialect: Dialect) -> BaseException:
-    """The error as the guard says it: tables that are missing or old, and a closed door, have names of their own."""
+    """The error as the guard says it: tables that are missing or old, and a database that does not work, have names of their own.
+
+    What is left is about the values or the statement; the callers that try it know them.
+    """
     found = driver_error(error)
     if not isinstance(found, dialect.loaded_dbapi.Error):
         return error
@@ -74,6 +98,8 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
             f"The store's tables are missing or not those of this version ({text.splitlines()[0]}). "
             "Run `celery -A app guard store upgrade`."
         )
+    if isinstance(found, (dialect.loaded_dbapi.OperationalError, dialect.loaded_dbapi.InternalError)):
+        return StoreUnavailableError(f"The store's database refused: {text}. The job's row says how far it is.")
     return error
 
 

@@ -127,21 +127,26 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
 
 
 def accept_many(notify: bool) -> Select[Any]:
-    """PostgreSQL: as :func:`accept`, for many jobs; answers with the ids of those that were accepted.
+    """PostgreSQL: as :func:`accept`, for many jobs; answers with (place, accepted id, held, free) of each.
 
     They are given as one JSON array, in the order of their keys, so that the text is the same for any number of them.
     """
     jobs = _jobs_given()
     held = exists(select(job.c.id).where(job.c.held_key == jobs.c.held_key))
-    free = case((jobs.c.held_key.is_(None), true()), (held, false()), else_=_free(jobs.c.held_key))
-    turn = select(jobs.c.place, free.label("free")).order_by(jobs.c.place).cte("turn")
+    seen = select(jobs.c.place, jobs.c.id, jobs.c.held_key, held.label("held")).cte("seen")
+    free = case((seen.c.held_key.is_(None), true()), (seen.c.held, false()), else_=_free(seen.c.held_key))
+    turn = select(seen.c.place, seen.c.id, seen.c.held, free.label("free")).order_by(seen.c.place).cte("turn")
     row = _new_job(dict(jobs.c))
     new = select(*row.values()).select_from(jobs.join(turn, turn.c.place == jobs.c.place)).where(turn.c.free)
     body = func.decode(jobs.c.body, literal_column("'base64'"), type_=LargeBinary)
     letters = select(jobs.c.id, body.label("body"), jobs.c.headers, jobs.c.delivery)
     accepted, letter = _both(row, new.order_by(jobs.c.place), letters.cte("letters"))
     called = select(func.pg_notify(CHANNEL, "")).select_from(accepted).limit(1).cte("called") if notify else None
-    answer = select(accepted.c.id).add_cte(letter)
+    answer = (
+        select(turn.c.place, accepted.c.id, turn.c.held, turn.c.free)
+        .select_from(turn.outerjoin(accepted, accepted.c.id == turn.c.id))
+        .add_cte(letter)
+    )
     return answer if called is None else answer.add_columns(select(called.c[0]).scalar_subquery())
 
 

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celery_guard.errors import WrongDatabaseError
 from celery_guard.job.state import State
-from celery_guard.job.verdict import Accepted, Conflict, Duplicate
+from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate
 from celery_guard.store.sql import SqlStore
 from celery_guard.store.sql.statements.accept import KEYS_TRIED
 from celery_guard.testing.conformance.builders import keyed, new_job, succeeded
@@ -128,6 +128,20 @@ def test_a_transaction_takes_any_number_of_keys_with_a_few_locks(store: SqlStore
     with engine.begin() as connection:
         store.door(connection).enqueue([keyed("counted anew")])
         assert connection.execute(locks).scalar() == 1
+
+
+def test_a_key_that_another_transaction_takes_is_busy_at_once_in_a_batch_of_any_size(
+    store: SqlStore, engine: Engine
+) -> None:
+    if store._traits.name != "postgresql":
+        pytest.skip("only PostgreSQL asks by a lock who is taking a key")
+    jobs = sorted((keyed(f"order {number}") for number in range(2 * KEYS_TRIED)), key=lambda job: job.key or "")
+    taken = replace(jobs[3], id=f"{jobs[3].id}-twin")
+    with engine.connect() as other, engine.connect() as connection:
+        assert store.door(other).enqueue([taken]) == [Accepted(taken.id)]
+        answers = store.door(connection).enqueue(jobs)
+        assert answers[3] == Busy(jobs[3].id)
+        assert {type(answer) for place, answer in enumerate(answers) if place != 3} == {Accepted}
 
 
 def test_a_key_beyond_those_that_are_tried_is_waited_for(store: SqlStore, engine: Engine) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from celery_guard.errors import StoreUnavailableError
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted, Settled
 from celery_guard.store.sql import SqlStore
@@ -100,6 +101,7 @@ def test_a_follower_is_not_claimed_before_its_holder_has_ended(store: SqlStore) 
     holder, follower = keyed("order"), keyed("order", in_canvas=True)
     accept(store, holder)
     store.enqueue([follower])
+    assert store.take("relay", 10, LONG) == []  # from now on the holder knows that somebody waits
     assert not isinstance(store.claim(follower.id, "worker", LONG), Granted)
     assert store.settle(succeeded(claim(store, holder.id)))
     assert taken_ids(store) == [follower.id]
@@ -123,3 +125,32 @@ def test_a_job_without_time_to_keep_is_gone_with_all_that_belongs_to_it(store: S
     assert (store.job(granted.id), store.payload(granted.id), store.outcome(granted.id)) == (None, None, None)
     assert store.retain(10) == 0
     assert store.next_due() is None or store.next_due() > timedelta(0)  # type: ignore[operator]
+
+
+def test_an_end_that_is_committed_stands_though_those_who_waited_for_it_cannot_be_told(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, follower = keyed("order 1"), keyed("order 1", in_canvas=True)
+    granted = start(store, holder)
+    store.enqueue([follower])
+    assert store.take("relay", 10, LONG) == []  # from now on the holder knows that somebody waits
+    real = store._database.quick
+
+    def goes_away(work: Any, patience: Any = None) -> Any:
+        # right after the settle
+        if store.outcome_is_there:  # type: ignore[attr-defined]
+            raise StoreUnavailableError("gone")
+        return real(work, patience)
+
+    settled = store._settled
+
+    def then_gone(*given: Any) -> None:
+        store.outcome_is_there = True  # type: ignore[attr-defined]
+        settled(*given)
+
+    store.outcome_is_there = False  # type: ignore[attr-defined]
+    monkeypatch.setattr(store._database, "quick", goes_away)
+    monkeypatch.setattr(store, "_settled", then_gone)
+    assert store.settle(succeeded(granted))
+    monkeypatch.undo()
+    assert found(store, holder.id).state is State.SUCCEEDED

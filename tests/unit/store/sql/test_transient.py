@@ -39,9 +39,12 @@ def _my(number: int) -> Exception:
 
 
 _PASSING: list[tuple[Dialect, Exception]] = [
-    *((POSTGRESQL, _pg(state)) for state in ("40001", "40P01", "55P03", "57P01", "57P03", "08006", "53300")),
+    *(
+        (POSTGRESQL, _pg(state))
+        for state in ("40001", "40P01", "55P03", "57P01", "57P03", "08006", "53300", "25006", "57014")
+    ),
     (POSTGRESQL, psycopg.OperationalError("connection refused")),
-    *((MARIADB, _my(number)) for number in (1213, 1205, 1020, 2002, 2003, 2006, 2013, 4031)),
+    *((MARIADB, _my(number)) for number in (1213, 1205, 1020, 2002, 2003, 2006, 2013, 4031, 1290)),
     (MARIADB, pymysql.err.InterfaceError(0, "")),
     (SQLITE, sqlite3.OperationalError("database is locked")),
 ]
@@ -148,6 +151,22 @@ def test_missing_tables_are_told_with_the_remedy(dialect: Dialect, error: Except
 )
 def test_a_closed_door_is_not_knocked_at_again(dialect: Dialect, error: Exception) -> None:
     assert not is_transient(error, dialect)
+    assert isinstance(explained(error, dialect), StoreUnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "error"),
+    [
+        (POSTGRESQL, _pg("53100")),
+        (POSTGRESQL, _pg("25006")),
+        (POSTGRESQL, _pg("42501")),
+        (MARIADB, _my(1021)),
+        (SQLITE, sqlite3.OperationalError("attempt to write a readonly database")),
+        (SQLITE, sqlite3.OperationalError("database or disk is full")),
+    ],
+    ids=_named,
+)
+def test_a_database_that_does_not_work_is_no_failure_of_a_body(dialect: Dialect, error: Exception) -> None:
     assert isinstance(explained(error, dialect), StoreUnavailableError)
 
 
