@@ -95,7 +95,8 @@ class Worker(Process):
     ) -> None:
         command = [
             sys.executable, "-m", "celery", "-A", module, "worker", "-P", pool, "-c", str(concurrency),
-            "-n", f"{name}@test", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
+            # a node's name is a queue of its own, which two tests that run at a time must not share
+            "-n", f"{name}@{log.parent.name}", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat", *more,
         ]  # fmt: skip
         super().__init__(command, environment, log)
 

@@ -86,6 +86,8 @@ def test_flower_shows_guarded_tasks_as_ever(make_fleet: Callable[..., Fleet], tm
 @pytest.fixture
 def django_fleet(make_fleet: Callable[..., Fleet], tmp_path: Path) -> Fleet:
     """A fleet whose results and schedules are kept by Django, in a database of its own."""
+    for package in ("django_celery_results", "django_celery_beat"):
+        pytest.importorskip(package)
     fleet = make_fleet("embedded", MODULE)
     fleet.environment["APP_DJANGO"] = str(tmp_path / "django.db")
     fleet.environment["APP_BACKEND"] = "django-db"

@@ -16,4 +16,7 @@ def test_a_result_comes_back_by_rpc(make_fleet: Callable[..., Fleet]) -> None:
     result = fleet.app.add.delay(2, 3)
     assert type(fleet.app.app.backend).__name__ == "RPCBackend"
     fleet.worker()
-    assert result.get(timeout=30) == 5
+    try:
+        assert result.get(timeout=30) == 5
+    finally:
+        fleet.app.app.backend.result_consumer.stop()
