@@ -101,7 +101,6 @@ def test_a_follower_is_not_claimed_before_its_holder_has_ended(store: SqlStore) 
     holder, follower = keyed("order"), keyed("order", in_canvas=True)
     accept(store, holder)
     store.enqueue([follower])
-    assert store.take("relay", 10, LONG) == []  # from now on the holder knows that somebody waits
     assert not isinstance(store.claim(follower.id, "worker", LONG), Granted)
     assert store.settle(succeeded(claim(store, holder.id)))
     assert taken_ids(store) == [follower.id]
