@@ -188,6 +188,15 @@ class TestBegin(Transactions):
         finally:
             transaction.set_autocommit(True)
 
+    def test_one_that_cannot_begin_leaves_no_block_that_nobody_would_leave(self) -> None:
+        with (
+            mock.patch.object(connections["default"], "on_commit", side_effect=OperationalError("gone")),
+            pytest.raises(OperationalError),
+        ):
+            store.begin()
+        assert not connection.in_atomic_block
+        assert self.begin().commit(succeeded(self.granted))
+
     def test_in_another_thread_than_the_bodys_it_is_not_committed(self) -> None:
         begun: list[DjangoTransaction] = []
         ended = threading.Event()
