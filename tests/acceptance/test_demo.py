@@ -79,10 +79,13 @@ def test_it_says_so_when_time_is_up(place: Path) -> None:
 @pytest.fixture
 def running(place: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo whose workers are at work."""
+    # a run in the background of a shell ignores Ctrl-C, and so would the demo
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     demo = subprocess.Popen(
         [*DEMO, "--rows", "3000", "--kills", "0", "--no-plain"],
         cwd=place / "here", env=environment(place), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
     assert demo.stderr is not None
     for line in demo.stderr:
         if "rows are done" in line:
