@@ -6,16 +6,15 @@ What is not there is left out. Durations are microseconds.
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
 from typing import Any
 
 from celery_guard.job.instant import microseconds
-from celery_guard.job.row import Attempt, NewJob, Payload, StoredFailure
+from celery_guard.job.row import NewJob, Payload, StoredFailure
 from celery_guard.job.settlement import Settlement
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import Reason
 from celery_guard.job.text import clean
 
-__all__ = ["failure", "letter", "move", "new_job", "seen"]
+__all__ = ["failure", "letter", "move", "new_job"]
 
 _LONGEST = 255
 
@@ -85,12 +84,6 @@ def move(settlement: Settlement, compare: str, mark: str, **compared: Any) -> tu
             "content_encoding": settlement.result.content_encoding,
         }
     return said, parts
-
-
-def seen(attempt: Attempt, settlement: Settlement) -> Settlement:
-    """A settlement of what the sweep saw. Whoever was never claimed has no attempt to be given back."""
-    charged = settlement.charged or attempt.state is not State.RUNNING
-    return replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
 
 
 def failure(found: StoredFailure, fence: int) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from celery_guard.job.instant import microseconds
@@ -45,6 +44,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.text import clean
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.calls import BATCH, FOLLOWER_PAUSE, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
@@ -54,20 +54,8 @@ __all__ = ["RedisStore"]
 
 T = TypeVar("T")
 
-#: How many rows one script is about, so that none keeps the server from others for long.
-_BATCH = 500
-
 #: How many rows one script looks at for a list that people asked for.
 _BUDGET = 1000
-
-#: What the row has room for beside the mark, as in the other stores.
-_LONGEST_OWNER = 240
-
-#: An attempt's end is waited for longer than anything else, through the restart of a server: its body would do its work again.
-_SETTLE_PATIENCE = 4
-
-#: How long a follower waits before a relay looks at its holder again; the holder's end brings it back at once.
-_FOLLOWER_PAUSE = timedelta(seconds=60)
 
 
 class RedisStore(OpenStore):
@@ -96,21 +84,21 @@ class RedisStore(OpenStore):
 
     def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
         """Take the job for one attempt, or say why not."""
-        own = f"{owner[:_LONGEST_OWNER]}:{secrets.token_hex(6)}"
+        own = owner_of_this_claim(owner)
         return rows.claimed(id, self._server.run("claim", {"id": id, "owner": own, "lease": microseconds(lease)}))
 
     def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
         """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
         kept = [
             renewal
-            for batch in _batches(leases)
+            for batch in batches(leases)
             for renewal in self._server.run("renew", {"leases": batch, "lease": microseconds(lease)})
         ]
         return [Renewal(rows.text(id), fence, bool(cancel)) for id, fence, cancel in kept]
 
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, by one script."""
-        return self._move(settlement, "owner", patient=_SETTLE_PATIENCE)
+        return self._move(settlement, "owner", patient=SETTLE_PATIENCE)
 
     def begin(self) -> NoReturn:
         """Raises ``NotImplementedError``: a body's own writes are on another database."""
@@ -129,7 +117,7 @@ class RedisStore(OpenStore):
 
     def told(self, jobs: Iterable[tuple[str, int]]) -> None:
         """Note that Celery was told how these jobs (id, fence) ended."""
-        for batch in _batches(jobs):
+        for batch in batches(jobs):
             self._server.run("told", {"jobs": batch})
 
     def note(self, id: str, failure: StoredFailure) -> None:
@@ -140,20 +128,20 @@ class RedisStore(OpenStore):
 
     def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
         """Take due rows to publish, oldest due first."""
-        words = {"token": token, "limit": limit, "hold": microseconds(hold), "pause": microseconds(_FOLLOWER_PAUSE)}
+        words = {"token": token, "limit": limit, "hold": microseconds(hold), "pause": microseconds(FOLLOWER_PAUSE)}
         now, *taken = self._server.run("take", words)
         return [rows.outgoing(one, int(now)) for one in taken]
 
     def sent(self, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
         """Mark rows as published; how many still carried the token."""
         words = {"token": token, "suspect_after": microseconds(suspect_after)}
-        return sum(self._server.run("sent", {**words, "ids": batch}) for batch in _batches(ids))
+        return sum(self._server.run("sent", {**words, "ids": batch}) for batch in batches(ids))
 
     def postpone(self, token: str, rows: Sequence[tuple[str, timedelta]], *, refused: bool) -> int:
         """Give taken rows back, each due after its delay."""
         words = {"token": token, "refused": int(refused)}
         back = ((id, microseconds(delay)) for id, delay in rows)
-        return sum(self._server.run("postpone", {**words, "rows": batch}) for batch in _batches(back))
+        return sum(self._server.run("postpone", {**words, "rows": batch}) for batch in batches(back))
 
     def end(self, token: str, settlement: Settlement) -> bool:
         """End a taken, pending row, if it still carries the token."""
@@ -181,17 +169,17 @@ class RedisStore(OpenStore):
 
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
         """Move a lapsed or suspect row, if nothing about it has changed since."""
-        seen = given.seen(attempt, settlement)
+        seen = as_seen(attempt, settlement)
         return self._move(seen, "lapse", was=attempt.state.value, was_reason=attempt.reason or "")
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
         """Look at suspects again after the delay; how many of them were still suspects."""
         ids = (attempt.id for attempt in attempts)
-        return sum(self._server.run("defer", {"ids": batch, "delay": microseconds(delay)}) for batch in _batches(ids))
+        return sum(self._server.run("defer", {"ids": batch, "delay": microseconds(delay)}) for batch in batches(ids))
 
     def retain(self, limit: int) -> int:
         """Forget up to ``limit`` rows whose time is over, with all that belongs to them."""
-        gone: int = self._server.run("retain", {"limit": min(limit, _BATCH)})
+        gone: int = self._server.run("retain", {"limit": min(limit, BATCH)})
         return gone
 
     # -- people ---------------------------------------------------------------------------------------------------
@@ -255,7 +243,7 @@ class RedisStore(OpenStore):
 
     def replay(self, ids: Sequence[str]) -> list[Replayed]:
         """Send dead jobs again, each by itself."""
-        return [answer for batch in _batches(ids) for answer in self._replay(batch)]
+        return [answer for batch in batches(ids) for answer in self._replay(batch)]
 
     def _replay(self, ids: list[str]) -> list[Replayed]:
         answers = self._server.run("replay", {"ids": ids, "mark": _mark()})
@@ -302,9 +290,3 @@ class RedisStore(OpenStore):
 def _mark() -> str:
     """A name for one call, by which the script knows what an earlier try of it has written."""
     return secrets.token_hex(8)
-
-
-def _batches(items: Iterable[T]) -> Iterable[list[T]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch

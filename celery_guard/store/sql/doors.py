@@ -22,9 +22,10 @@ from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.calls import owner_of_this_claim
 
 from .accept import accept
-from .run import Move, claim, outcome, owner_of_this_claim, settle
+from .run import Move, claim, outcome, settle
 from .statement import ConnectionLink, Cursor, CursorLink, Link, Texts
 from .statements.accept import has_store, identity
 

@@ -10,14 +10,12 @@ from sqlalchemy.engine import Connection
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Outgoing
 from celery_guard.job.state import ENDED, State
+from celery_guard.store.calls import FOLLOWER_PAUSE
 
 from . import rows
 from .statements import relay as statements
 
 __all__ = ["next_due", "postpone", "sent", "take"]
-
-#: How long a follower waits before a relay looks at its holder again; the holder's end brings it back at once.
-_FOLLOWER_PAUSE = timedelta(seconds=60)
 
 #: Rounds of one take, where followers fill the first ones.
 _ROUNDS = 10
@@ -68,7 +66,7 @@ def _send_back(connection: Connection, followers: dict[str, str]) -> None:
     The order is what makes it safe: a holder that ends after it was told releases its followers, and one that ended
     before is seen to have ended here.
     """
-    connection.execute(statements.wait_on(followers, microseconds(_FOLLOWER_PAUSE)))
+    connection.execute(statements.wait_on(followers, microseconds(FOLLOWER_PAUSE)))
     connection.execute(statements.await_holders(set(followers.values())))
     states = connection.execute(statements.states_of_holders(followers))
     free = [id for id, state in states if not _goes_on(state)]

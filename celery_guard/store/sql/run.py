@@ -25,18 +25,10 @@ from .statements import run as statements
 from .statements.run import Beside, Compare, Fate
 from .transient import Contended
 
-__all__ = ["Move", "claim", "note", "outcome", "owner_of_this_claim", "renew", "settle", "stands_alone"]
-
-#: What the column has room for beside the mark.
-_LONGEST_OWNER = 240
+__all__ = ["Move", "claim", "note", "outcome", "renew", "settle", "stands_alone"]
 
 #: How long what could not be accepted is kept for a person to see.
 _KEEP_REFUSED = timedelta(days=90)
-
-
-def owner_of_this_claim(owner: str) -> str:
-    """The owner that one call of claim writes: it tells its own grant from everybody else's when it has to ask again."""
-    return f"{owner[:_LONGEST_OWNER]}:{secrets.token_hex(6)}"
 
 
 def claim(link: Link, id: str, owner: str, lease: timedelta) -> Claimed:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sqlalchemy.engine import Connection
@@ -22,6 +20,7 @@ from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, Stored
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
@@ -40,12 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["SqlStore"]
 
 T = TypeVar("T")
-
-#: How many rows one statement names.
-_BATCH = 500
-
-#: An attempt's end is waited for longer than anything else, through the restart of a server: its body would do its work again.
-_SETTLE_PATIENCE = 4
 
 
 class SqlStore(OpenStore):
@@ -85,7 +78,7 @@ class SqlStore(OpenStore):
 
     def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
         """Take the job for one attempt, or say why not."""
-        own = run.owner_of_this_claim(owner)
+        own = owner_of_this_claim(owner)
         return self._database.quick(lambda link, again: run.claim(link, id, own, lease))
 
     def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
@@ -94,11 +87,11 @@ class SqlStore(OpenStore):
         def renew(batch: list[tuple[str, int, str]]) -> list[Renewal]:
             return self._database.each(lambda connection, again: run.renew(connection, batch, lease, self._traits))
 
-        return [renewal for batch in _batches(leases) for renewal in renew(batch)]
+        return [renewal for batch in batches(leases) for renewal in renew(batch)]
 
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
-        return self._settle(settlement, Compare.OWNER, self._database.patience.times(_SETTLE_PATIENCE))
+        return self._settle(settlement, Compare.OWNER, self._database.patience.times(SETTLE_PATIENCE))
 
     def begin(self) -> SqlTransaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
@@ -128,7 +121,7 @@ class SqlStore(OpenStore):
         def note(batch: list[tuple[str, int]]) -> None:
             self._database.each(lambda connection, again: connection.execute(run_statements.told(batch)))
 
-        for batch in _batches(jobs):
+        for batch in batches(jobs):
             note(batch)
 
     def note(self, id: str, failure: StoredFailure) -> None:
@@ -150,7 +143,7 @@ class SqlStore(OpenStore):
         def mark(batch: list[str]) -> int:
             return self._database.begin(lambda connection, again: relay.sent(connection, token, batch, suspect_after))
 
-        return sum(map(mark, _batches(ids)))
+        return sum(map(mark, batches(ids)))
 
     def postpone(self, token: str, rows: Sequence[tuple[str, timedelta]], *, refused: bool) -> int:
         """Give taken rows back, each due after its delay."""
@@ -158,7 +151,7 @@ class SqlStore(OpenStore):
         def give_back(batch: list[tuple[str, timedelta]]) -> int:
             return self._database.begin(lambda connection, again: relay.postpone(connection, token, batch, refused))
 
-        return sum(map(give_back, _batches(rows)))
+        return sum(map(give_back, batches(rows)))
 
     def end(self, token: str, settlement: Settlement) -> bool:
         """End a taken, pending row, if it still carries the token."""
@@ -180,9 +173,7 @@ class SqlStore(OpenStore):
 
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
         """Move a lapsed or suspect row, if nothing about it has changed since."""
-        # Whoever was never claimed has no attempt to be given back.
-        charged = settlement.charged or attempt.state is not State.RUNNING
-        seen = replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
+        seen = as_seen(attempt, settlement)
         return self._settle(seen, Compare.LAPSE, was_=attempt.state.value, was_reason_=attempt.reason or "")
 
     def defer(self, attempts: Sequence[Attempt], delay: timedelta) -> int:
@@ -191,12 +182,12 @@ class SqlStore(OpenStore):
         def put_off(ids: list[str]) -> int:
             return self._database.each(lambda connection, again: sweep.defer(connection, ids, delay))
 
-        return sum(map(put_off, _batches(attempt.id for attempt in attempts)))
+        return sum(map(put_off, batches(attempt.id for attempt in attempts)))
 
     def retain(self, limit: int) -> int:
         """Delete up to ``limit`` rows whose time is over, with all that belongs to them."""
         return self._passing_locked(
-            lambda connection, skip_locked: sweep.retain(connection, min(limit, _BATCH), skip_locked=skip_locked)
+            lambda connection, skip_locked: sweep.retain(connection, min(limit, BATCH), skip_locked=skip_locked)
         )
 
     # -- people ---------------------------------------------------------------------------------------------------
@@ -298,9 +289,3 @@ class SqlStore(OpenStore):
     def heartbeats(self) -> list[Heartbeat]:
         """Every slot and process that has said it is alive and was not forgotten since."""
         return self._database.each(lambda connection, again: people.heartbeats(connection))
-
-
-def _batches(items: Iterable[T]) -> Iterable[list[T]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch

@@ -133,21 +133,21 @@ def test_an_end_that_is_committed_stands_though_those_who_waited_for_it_cannot_b
     granted = start(store, holder)
     store.enqueue([follower])
     assert store.take("relay", 10, LONG) == []  # from now on the holder knows that somebody waits
+    written: list[bool] = []
     real = store._database.quick
 
     def goes_away(work: Any, patience: Any = None) -> Any:
         # right after the settle
-        if store.outcome_is_there:  # type: ignore[attr-defined]
+        if written:
             raise StoreUnavailableError("gone")
         return real(work, patience)
 
     settled = store._settled
 
     def then_gone(*given: Any) -> None:
-        store.outcome_is_there = True  # type: ignore[attr-defined]
+        written.append(True)
         settled(*given)
 
-    store.outcome_is_there = False  # type: ignore[attr-defined]
     monkeypatch.setattr(store._database, "quick", goes_away)
     monkeypatch.setattr(store, "_settled", then_gone)
     assert store.settle(succeeded(granted))

@@ -1,0 +1,48 @@
+"""What every store does with a call before its server hears of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import TypeVar
+
+from celery_guard.job.row import Attempt
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import State
+
+__all__ = ["BATCH", "FOLLOWER_PAUSE", "SETTLE_PATIENCE", "as_seen", "batches", "owner_of_this_claim"]
+
+T = TypeVar("T")
+
+#: How many rows one statement, or one script, is about, so that none keeps the server from others for long.
+BATCH = 500
+
+#: An attempt's end is waited for so many times longer than anything else, through the restart of a server: its body would do its work again.
+SETTLE_PATIENCE = 4
+
+#: How long a follower waits before a relay looks at its holder again; the holder's end brings it back at once.
+FOLLOWER_PAUSE = timedelta(seconds=60)
+
+#: What the row has room for beside the mark.
+_LONGEST_OWNER = 240
+
+
+def batches(items: Iterable[T]) -> Iterable[list[T]]:
+    """The items, at most :data:`BATCH` at a time."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, BATCH)):
+        yield batch
+
+
+def owner_of_this_claim(owner: str) -> str:
+    """The owner that one call of claim writes: it tells its own grant from everybody else's when it has to ask again."""
+    return f"{owner[:_LONGEST_OWNER]}:{secrets.token_hex(6)}"
+
+
+def as_seen(attempt: Attempt, settlement: Settlement) -> Settlement:
+    """A settlement of what the sweep saw. Whoever was never claimed has no attempt to be given back."""
+    charged = settlement.charged or attempt.state is not State.RUNNING
+    return replace(settlement, id=attempt.id, fence=attempt.fence, owner=attempt.owner, charged=charged)
