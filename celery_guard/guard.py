@@ -16,6 +16,7 @@ from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import Runtime
 from celery_guard.settings import Settings, check_names
 from celery_guard.store.protocol import Store
+from celery_guard.watch.observers import Observer
 
 __all__ = ["Guard"]
 
@@ -68,6 +69,13 @@ class Guard:
     def store(self) -> Store:
         """The queue of record."""
         return self._runtime.store
+
+    def observe(self, observer: Observer) -> None:
+        """Have an observer told what happens to jobs in this process: see :mod:`celery_guard.job.event`.
+
+        It is told after the fact, in the thread that did it, and cannot change it; what it raises is logged. It must not wait.
+        """
+        self._runtime.observers.add(observer)
 
     def using(self, transaction: Any) -> Passing:
         """Send everything inside the block in a transaction of yours: it goes out if, and only if, that commits.

@@ -26,6 +26,7 @@ from datetime import timedelta
 
 from celery_guard.contract.timing import Timing
 from celery_guard.errors import StoreError
+from celery_guard.job.event import RenewedLate, Tell, tell_nobody
 from celery_guard.store.protocol import Store
 
 from .ownership import Ownership
@@ -43,8 +44,9 @@ _FLUSH_AT = 200
 class LeaseKeeper:
     """The leases and the told jobs of one process. Safe for threads; starts afresh after fork."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tell: Tell = tell_nobody) -> None:
         self._store = store
+        self._tell = tell
         self._reset()
 
     def _reset(self) -> None:
@@ -163,7 +165,10 @@ class LeaseKeeper:
                 continue
             cancel = {(renewal.id, renewal.fence): renewal.cancel for renewal in kept}
             for held in group:
+                late = timedelta(seconds=asked - held.own.renewed) - lease
                 held.answered(asked, cancel.get((held.own.id, held.own.fence)))
+                if late > timedelta(0) and not held.own.lost:
+                    self._tell(RenewedLate(held.own.id, held.own.task, held.own.fence, late))
 
 
 class _Held:

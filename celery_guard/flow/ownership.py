@@ -18,8 +18,11 @@ __all__ = ["Ownership"]
 class Ownership:
     """One granted claim, from the moment it was asked for until the attempt is settled."""
 
-    def __init__(self, granted: Granted, store: Store, lease: timedelta, limit: timedelta | None, asked: float) -> None:
+    def __init__(
+        self, granted: Granted, store: Store, lease: timedelta, limit: timedelta | None, asked: float, task: str = ""
+    ) -> None:
         self.granted = granted
+        self.task = task
         self.lease = lease.total_seconds()
         self.limit = None if limit is None else limit.total_seconds()
         self.begun = self.renewed = asked

@@ -29,7 +29,9 @@ from typing import Protocol
 
 from celery_guard.contract.backoff import Backoff
 from celery_guard.errors import DeadlinePassed, JobFailed, StoreError
+from celery_guard.job import event
 from celery_guard.job.decide import final
+from celery_guard.job.event import Tell, tell_nobody
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing
 from celery_guard.job.settlement import Settlement
@@ -86,12 +88,15 @@ class Publisher(Protocol):
 class Relay:
     """One relay. :meth:`run` works until told to stop; :meth:`once` does one batch."""
 
-    def __init__(self, store: Store, publisher: Publisher, sweep: Sweep, settings: Settings, name: str) -> None:
+    def __init__(
+        self, store: Store, publisher: Publisher, sweep: Sweep, settings: Settings, name: str, tell: Tell = tell_nobody
+    ) -> None:
         self._store = store
         self._publisher = publisher
         self._sweep = sweep
         self._settings = settings
         self._name = name
+        self._tell_of = tell
         self._batches = itertools.count()
         self._draw = random.Random()
         self._outages = 0
@@ -125,6 +130,8 @@ class Relay:
         if published.sent:
             self._store.sent(token, published.sent, self._settings.suspect_after)
         by_id = {row.id: row for row in due}
+        for id in published.sent:
+            self._tell_of(event.published(by_id[id]))
         for id, error in published.refused:
             self._refused(token, by_id[id], error)
         self._outage(token, due, published)
@@ -241,19 +248,19 @@ class Relay:
             delay = _REFUSED.delay(row.refusals, self._draw, timedelta(seconds=1))
             logger.warning("job %s (%s) was refused, next try in %s: %s", row.id, row.task, delay, error)
             self._store.postpone(token, [(row.id, delay)], refused=True)
+            self._tell_of(event.Refused(row.id, row.task, row.queue, type(error).__name__, delay))
 
     def _end(self, token: str, row: Outgoing, reason: Reason, error: Exception) -> None:
         failure = describe(
             error, failure_class="permanent", task=row.task, worker=self._name, fence=row.fence, attempt=0
         )
         contract = self._sweep.contract_named(row.task)
-        self._store.end(
-            token,
-            Settlement(
-                row.id, row.fence, "", final(contract, reason, error).state, reason, told=row.kind is Kind.CARRIED, tell_within=timedelta(0), keep=self._settings.keep_dead,
-                failure=failure,
-            ),
+        settlement = Settlement(
+            row.id, row.fence, "", final(contract, reason, error).state, reason, told=row.kind is Kind.CARRIED,
+            tell_within=timedelta(0), keep=self._settings.keep_dead, failure=failure,
         )  # fmt: skip
+        if self._store.end(token, settlement):
+            self._tell_of(event.Ended(row.id, row.task, settlement.state, reason, failure))
 
     def _outage(self, token: str, rows: Sequence[Outgoing], published: Published) -> None:
         if published.outage is None:

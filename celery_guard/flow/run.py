@@ -29,8 +29,10 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, StoreError
+from celery_guard.job import event
 from celery_guard.job.conclude import conclude, held_since, superseded
 from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
+from celery_guard.job.event import Tell, tell_nobody
 from celery_guard.job.outcome import Failed, Held, Outcome, Stopped
 from celery_guard.job.row import StoredResult
 from celery_guard.job.settlement import Settlement
@@ -63,11 +65,19 @@ class Body(Protocol):
 class Runner:
     """Runs deliveries in one process."""
 
-    def __init__(self, store: Store, keeper: LeaseKeeper, settings: Settings, owner: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keeper: LeaseKeeper,
+        settings: Settings,
+        owner: Callable[[], str],
+        tell: Tell = tell_nobody,
+    ) -> None:
         self._store = store
         self._keeper = keeper
         self._settings = settings
         self._owner = owner
+        self._tell = tell
         self._draw = random.Random()
 
     def run(self, delivery: Delivery, body: Body) -> Ending:
@@ -81,28 +91,49 @@ class Runner:
         verdict = self._store.claim(delivery.id, self._owner(), lease)
         match verdict:
             case Granted():
-                return self._attempt(delivery, verdict, body, lease, asked)
+                return self._granted(delivery, verdict, body, lease, asked)
             case Settled(tell=True):
                 return HandBack(verdict)
             case Settled(state=state):
-                return Nothing(f"already {state.value}")
+                return self._nothing(delivery, f"already {state.value}")
             case Leased(owner=owner):
-                return Nothing(f"running under the lease of {owner}")
+                return self._nothing(delivery, f"running under the lease of {owner}")
             case NotDue(reason=reason):
-                return Nothing(f"not due yet ({reason.value if reason else 'new'})")
+                return self._nothing(delivery, f"not due yet ({reason.value if reason else 'new'})")
             case Missing():
                 return Unheard()
 
-    def _attempt(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
-        timing = delivery.contract.timing
-        own = Ownership(granted, self._store, lease, timing.attempt, asked)
+    def _nothing(self, delivery: Delivery, why: str) -> Nothing:
+        self._tell(event.Ignored(delivery.id, delivery.task, why, delivery.worker))
+        return Nothing(why)
+
+    def _granted(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
+        own = Ownership(granted, self._store, lease, delivery.contract.timing.attempt, asked, delivery.task)
+        claim = event.claimed(granted, delivery.task, delivery.worker)
+        self._tell(claim)
+        try:
+            ending, written = self._attempt(delivery, own, body, lease)
+        except BaseException as error:
+            self._tell(event.Abandoned(claim.id, claim.task, claim, type(error).__name__, own.elapsed))
+            raise
+        if written is None:
+            self._tell(event.Fenced(claim.id, claim.task, claim, own.elapsed))
+        else:
+            self._tell(event.settled(claim, written, own.elapsed))
+        return ending
+
+    def _attempt(
+        self, delivery: Delivery, own: Ownership, body: Body, lease: timedelta
+    ) -> tuple[Ending, Settlement | None]:
+        """How the attempt ended, and what was written of it: nothing, where it is not the owner any more."""
+        timing, granted = delivery.contract.timing, own.granted
         self._keeper.hold(own, lease, timing)
         try:
             outcome = self._outcome(RunningJob(own, self._keeper), granted, body)
             if isinstance(outcome, Held):
                 outcome = replace(outcome, waited=self._held_for(granted))
             if _gave_up(outcome):
-                return self._stale(delivery, granted, outcome)
+                return self._stale(delivery, granted, outcome), None
             settlement, ending = self._conclude(delivery, granted, outcome, own)
             try:
                 written = self._settle(own, settlement)
@@ -116,7 +147,7 @@ class Runner:
             if own.enlisted is not None:
                 own.enlisted.rollback()
             self._keeper.let_go(own)
-        return ending if written else self._stale(delivery, granted, outcome)
+        return (ending, settlement) if written else (self._stale(delivery, granted, outcome), None)
 
     def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
         """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.failure_class import FailureClass
+from celery_guard.job import event
 from celery_guard.job.decide import Next, after_crash
+from celery_guard.job.event import Tell, tell_nobody
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Attempt, StoredFailure
 from celery_guard.job.settlement import Settlement
@@ -49,6 +51,7 @@ class Sweep:
         contract_named: Callable[[str], Effective],
         knows: Callable[[str], bool],
         name: str,
+        tell: Tell = tell_nobody,
     ) -> None:
         self._store = store
         self._publisher = publisher
@@ -56,6 +59,7 @@ class Sweep:
         self.contract_named = contract_named
         self.knows = knows
         self._name = name
+        self._tell = tell
         self._draw = random.Random()
         self._next = 0.0
         self._crash_backoff = Backoff(settings.crash_base.total_seconds(), settings.crash_cap.total_seconds())
@@ -78,7 +82,7 @@ class Sweep:
             contract = self.contract_named(attempt.task)
             lease = contract.timing.lease or self._settings.lease
             next = after_crash(attempt, contract, lease, self._crash_backoff, self._draw)
-            if self._store.recover(attempt, self._settlement(attempt, next, None, crashed=True)):
+            if self._recover(attempt, self._settlement(attempt, next, None, crashed=True)):
                 moved += 1
                 logger.warning(
                     "job %s (%s): the lease of %s lapsed, %s", attempt.id, attempt.task, attempt.owner, _words(next)
@@ -113,7 +117,7 @@ class Sweep:
                 return self._give_up(attempt, Reason.NEVER_CLAIMED, "published many times, and no worker took it")
             return self._give_up(attempt, Reason.UNKNOWN_TASK, "no worker knows a task of this name")
         again = Next(State.PENDING, attempt.reason or Reason.NEW)
-        return self._store.recover(attempt, self._settlement(attempt, again, None, crashed=False))
+        return self._recover(attempt, self._settlement(attempt, again, None, crashed=False))
 
     def _give_up(self, attempt: Attempt, reason: Reason, why: str) -> bool:
         state = State.DROPPED if self.contract_named(attempt.task).best_effort else State.DEAD
@@ -121,7 +125,13 @@ class Sweep:
             attempt, TimeoutError(f"{why} (queue {attempt.queue}, {attempt.publications} publications)")
         )
         logger.error("job %s (%s) is %s: %s", attempt.id, attempt.task, state.value, why)
-        return self._store.recover(attempt, self._settlement(attempt, Next(state, reason), failure, crashed=False))
+        return self._recover(attempt, self._settlement(attempt, Next(state, reason), failure, crashed=False))
+
+    def _recover(self, attempt: Attempt, settlement: Settlement) -> bool:
+        moved = self._store.recover(attempt, settlement)
+        if moved:
+            self._tell(event.recovered(attempt, settlement))
+        return moved
 
     def _settlement(self, attempt: Attempt, next: Next, failure: StoredFailure | None, *, crashed: bool) -> Settlement:
         again = next.state is State.PENDING

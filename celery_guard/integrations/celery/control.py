@@ -27,8 +27,8 @@ def guarded_control(app: Celery) -> type[Any]:
         def revoke(self, task_id: Any, *args: Any, **options: Any) -> Any:
             """Cancel guarded jobs in the store, and broadcast the rest, if there is any."""
             ids = [task_id] if isinstance(task_id, str) else list(task_id)
-            store = runtime_of(self.app).store
-            unknown = [id for id in ids if store.cancel(id).state is None]
+            runtime = runtime_of(self.app)
+            unknown = [id for id in ids if runtime.cancel(id).state is None]
             return super().revoke(unknown, *args, **options) if unknown else None
 
     return GuardedControl

@@ -57,7 +57,9 @@ class EagerRun:
         self.store = EagerStore(inner)
         keeper = runtime.keeper if alone else NoKeeper()
         # the part of a store that a runner uses for one job
-        self.runner = Runner(cast("Any", self.store), cast("Any", keeper), runtime.settings, runtime.owner)
+        self.runner = Runner(
+            cast("Any", self.store), cast("Any", keeper), runtime.settings, runtime.owner, runtime.observers.tell
+        )
         #: Celery's request, once the tracer has called.
         self.request: Any = None
         #: Others have the job: it runs elsewhere, or waits for the one that holds its key.
@@ -185,6 +187,7 @@ def apply_eagerly(
     job = _job_of(task, args, kwargs, task_id or uuid(), dict(options))
     run = EagerRun(runtime, job, inner, alone=inner is runtime.store)
     answer = run.store.enqueue(job)
+    runtime.tell_enqueued(job, answer)
     refusal = explain_refusal(job, answer)
     if refusal is not None:
         raise refusal

@@ -67,5 +67,5 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
 
 def _run(runtime: Runtime, delivery: Delivery, body: CeleryBody) -> Ending:
     if body.revoked:
-        runtime.store.cancel(delivery.id)
+        runtime.cancel(delivery.id)
     return runtime.runner.run(delivery, body)

@@ -44,8 +44,10 @@ def make_relay(runtime: Runtime) -> Relay:
     """A relay for this process or thread, with a broker connection of its own."""
     name = f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_native_id()}"
     publisher = BrokerPublisher(runtime.app)
-    sweep = Sweep(runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name)
-    return Relay(runtime.store, publisher, sweep, runtime.settings, name)
+    sweep = Sweep(
+        runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, runtime.observers.tell
+    )
+    return Relay(runtime.store, publisher, sweep, runtime.settings, name, runtime.observers.tell)
 
 
 def run_in_foreground(runtime: Runtime) -> None:

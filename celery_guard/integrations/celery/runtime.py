@@ -28,9 +28,13 @@ from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import Skew
 from celery_guard.integrations.django import default_store, is_djangos, is_of_django
+from celery_guard.job import event
+from celery_guard.job.row import NewJob
+from celery_guard.job.verdict import Enqueued
 from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
-from celery_guard.store.protocol import Door, Store
+from celery_guard.store.protocol import Cancelled, Door, Store
+from celery_guard.watch.observers import Observers
 
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
@@ -66,6 +70,8 @@ class Runtime:
         self.contracts: Mapping[str, Any] | None = None
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
+        #: Those who are told what has happened.
+        self.observers = Observers()
 
     def made_with(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these are the arguments it was made with."""
@@ -151,7 +157,7 @@ class Runtime:
     @cached_property
     def keeper(self) -> LeaseKeeper:
         """The leases of this process."""
-        return LeaseKeeper(self.store)
+        return LeaseKeeper(self.store, self.observers.tell)
 
     @cached_property
     def skew(self) -> Skew:
@@ -161,7 +167,20 @@ class Runtime:
     @cached_property
     def runner(self) -> Runner:
         """Runs deliveries."""
-        return Runner(self.store, self.keeper, self.settings, self.owner)
+        return Runner(self.store, self.keeper, self.settings, self.owner, self.observers.tell)
+
+    def tell_enqueued(self, job: NewJob, answer: Enqueued) -> None:
+        """Tell what the store has answered to a new job."""
+        happened = event.enqueued(job, answer)
+        if happened is not None:
+            self.observers.tell(happened)
+
+    def cancel(self, id: str) -> Cancelled:
+        """Ask for a job to stop, and tell of it."""
+        answer = self.store.cancel(id)
+        if answer.state is not None:
+            self.observers.tell(event.Cancelled(id, "", answer.answer))
+        return answer
 
     def owner(self) -> str:
         """This process, readable for people; the store adds what tells one claim from the next."""

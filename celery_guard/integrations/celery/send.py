@@ -14,7 +14,7 @@ a task without a guard elsewhere                       Celery's own send, untouc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,17 +104,16 @@ class Sender:
         if gather is not None:
             return _gathered(gather, job, captured)
         answer = enqueue(door or self._runtime.around(), [job])[0]
+        self._runtime.tell_enqueued(job, answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        answers = enqueue(open_door() or self._runtime.around(), gathered.jobs)
-        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+        return self._handles(gathered, enqueue(open_door() or self._runtime.around(), gathered.jobs))
 
     async def aenqueue_many(self, gathered: Collected) -> list[Any]:
         """As :meth:`enqueue_many`, without holding up the event loop."""
-        answers = await aenqueue(self._runtime.store, open_door(), gathered.jobs)
-        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+        return self._handles(gathered, await aenqueue(self._runtime.store, open_door(), gathered.jobs))
 
     async def aenqueue(self, gathered: Collected) -> Any:
         """Write the one job that was gathered; its handle, or what speaks against it."""
@@ -182,6 +181,11 @@ class Sender:
         if refusal is not None:
             raise refusal
         return self._handle(captured.result, answer)
+
+    def _handles(self, gathered: Collected, answers: Sequence[Enqueued]) -> list[Any]:
+        for job, answer in zip(gathered.jobs, answers, strict=True):
+            self._runtime.tell_enqueued(job, answer)
+        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     def _handle(self, result: Any, answer: Enqueued) -> Any:
         """Celery's handle, marked. A bare duplicate's handle is that of the job that holds the key."""

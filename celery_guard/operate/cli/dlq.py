@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_guard.job.event import Replayed
 from celery_guard.job.state import State
 
 from .filters import actor_option, page_options, reason_option, whose_options
@@ -92,6 +93,8 @@ def replay(target: Target, ids: tuple[str, ...], reason: str, actor: str) -> Non
     Counts begin anew, message and history stay. One that is not dead, or whose key another job has taken, is skipped, and the exit status is 1.
     """
     answers = target.store.replay(list(dict.fromkeys(ids)))
+    for answer in answers:
+        target.runtime.observers.tell(Replayed(answer.id, "", answer.answer, answer.why))
     if target.terminal.as_json:
         target.terminal.json([{**record(answer), "actor": actor, "reason": reason} for answer in answers])
     else:

@@ -171,7 +171,7 @@ def cancel(target: Target, ids: tuple[str, ...], reason: str | None, actor: str)
 
     Those that run stop at their next safe point. Exit status 1 if it was too late for one of them, or there is no such job.
     """
-    answers = [target.store.cancel(id) for id in ids]
+    answers = [target.runtime.cancel(id) for id in ids]
     if target.terminal.as_json:
         target.terminal.json([{**record(answer), "actor": actor, "reason": reason} for answer in answers])
     else:

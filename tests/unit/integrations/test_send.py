@@ -27,6 +27,7 @@ from celery_guard import (
     State,
     Timing,
 )
+from celery_guard.job.event import Event
 from celery_guard.job.verdict import Accepted
 
 
@@ -331,3 +332,27 @@ def test_a_chord_of_guarded_tasks_is_written(make_app: Callable[..., Celery]) ->
 
     result = chord([one.s(n) for n in range(3)], one.s()).apply_async()
     assert {member.id for member in result.parent.results} == ids(app)
+
+
+class Heard:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[str, str]] = []
+
+    def told(self, happened: Event) -> None:
+        self.words.append((type(happened).__name__, happened.task))
+
+
+def test_who_observes_is_told_what_the_store_has_answered(app: Celery) -> None:
+    @app.task(base=GuardedTask, name="pay", shared=False, contract=Contract(key="order"))
+    def pay(order: int, amount: int = 1) -> None: ...
+
+    heard = Heard()
+    app.guard.observe(heard)
+    sent = pay.delay(1)
+    pay.delay(1)
+    with pytest.raises(KeyConflict):
+        pay.delay(1, amount=2)
+    sent.revoke()
+    assert heard.words == [("Enqueued", "pay"), ("Duplicated", "pay"), ("Conflicted", "pay"), ("Cancelled", "")]
