@@ -3,6 +3,9 @@
 It stands in the way as a TCP proxy, so it sees what any driver really sends, commits and prepared statements included.
 A round trip is one change of direction: the client has said something, and the server has answered. A cut loses either the
 question, so that the server never hears it, or the answer, so that the client does not know what has happened.
+
+It can also be broken as a whole: ``sever`` ends every connection and takes no new one; ``swallow`` leaves them open, and nothing that is said on them
+arrives, as behind a firewall that has forgotten them. ``restore`` ends what was broken, and lets new connections through.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ class Wire:
         self._count = 0
         self._cut_at: int | None = None
         self._cut_answers = False
+        self._severed = False
+        self._swallows = False
         self._open: list[socket.socket] = []
         self._threads: list[Thread] = []
         self._spawn(self._listen)
@@ -53,15 +58,39 @@ class Wire:
             waiting, self._cut_at = self._cut_at is not None, None
             return waiting
 
-    def close(self) -> None:
+    def sever(self) -> None:
+        """End every connection; whoever connects is hung up on, until :meth:`restore`."""
         with self._lock:
-            open_sockets = [self._door, *self._open]
+            self._severed = True
+        self._end_all()
+
+    def swallow(self) -> None:
+        """Keep every connection open, take new ones, and let nothing through either way, until :meth:`restore`."""
+        with self._lock:
+            self._swallows = True
+
+    def restore(self) -> None:
+        """Let new connections through; those that have missed something are ended."""
+        with self._lock:
+            was_broken, self._severed, self._swallows = self._severed or self._swallows, False, False
+        if was_broken:
+            self._end_all()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        self._end_all()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _end_all(self) -> None:
+        """Whoever carries a connection sees its end, and closes it."""
+        with self._lock:
+            open_sockets, self._open = self._open, []
         for each in open_sockets:
             with suppress(OSError):  # the other side was faster
                 each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join(5)
 
     def _spawn(self, target: object, *given: object) -> None:
         thread = Thread(target=target, args=given, daemon=True)  # type: ignore[arg-type]
@@ -74,11 +103,21 @@ class Wire:
                 client, _ = self._door.accept()
             except OSError:
                 return  # closed
-            server = socket.create_connection(self._server)
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:
+                client.close()
+                continue
             for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
-                self._open += [client, server]
+                severed = self._severed
+                if not severed:
+                    self._open += [client, server]
+            if severed:
+                client.close()
+                server.close()
+                continue
             self._spawn(self._carry, client, server)
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
@@ -93,6 +132,8 @@ class Wire:
                     assert isinstance(source, socket.socket)
                     try:
                         chunk = source.recv(1 << 16)
+                        if chunk and self._swallows:
+                            continue
                         answers = source is server and client_spoke
                         asks = source is client and not client_spoke
                         client_spoke = source is client

@@ -63,13 +63,14 @@ class Recorder:
 
 def _asked(name: str, given: tuple[Any, ...]) -> Call:
     if name == "claim":
-        return {"ids": [given[0]]}
+        return {"ids": [given[0]], "lease": given[2].total_seconds()}
     if name in ("settle", "commit"):
         return {"ids": [given[0].id], "mine": [given[0].fence, given[0].owner], "how": _end(given[0])}
     if name == "told":
         return {"ids": [id for id, _ in given[0]], "fences": dict(given[0])}
     if name == "renew":
-        return {"ids": [lease[0] for lease in given[0]], "leases": {lease[0]: lease[1:] for lease in given[0]}}
+        leases = {id: (fence, owner) for id, fence, owner in given[0]}
+        return {"ids": [*leases], "leases": leases, "lease": given[1].total_seconds()}
     if name == "take":
         return {"ids": None, "token": given[0]}
     if name == "sent":
