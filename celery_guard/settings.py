@@ -118,6 +118,12 @@ class Settings(BaseModel):
         default=8, description="How often a job that nobody claims is published before it is dead (never_claimed)."
     )
 
+    telemetry_flush: _Positive = _seconds(
+        2,
+        "How long a process that ends (a pool's child, a relay) waits at most for its last spans to be exported. Longer: fewer spans are lost "
+        "to a slow collector. Shorter: a collector that is gone holds up less.",
+    )
+
     leaving: bool = Field(
         default=False,
         description="The guard is being taken out. Calls go out as Celery's own messages, without a row, and such messages are run "

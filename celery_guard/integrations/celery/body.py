@@ -24,6 +24,7 @@ from celery_guard.errors import EnqueueError, Interruption, JobFailed, PayloadEr
 from celery_guard.flow.arguments import Arguments, open_arguments
 from celery_guard.flow.context import RunningJob, ownership_of
 from celery_guard.flow.enqueue import Draft, seal
+from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.outcome import (
     Failed,
@@ -41,6 +42,7 @@ from celery_guard.job.outcome import (
 )
 from celery_guard.job.row import NewJob, Payload, StoredResult
 from celery_guard.job.state import Reason
+from celery_guard.watch.tracing import RunFacts, RunSpan
 
 from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import ETA, decode
@@ -49,6 +51,8 @@ from .request import REVOKED
 from .result import decode_result, encode_result
 
 if TYPE_CHECKING:
+    from celery_guard.flow.run import Runner
+
     from .runtime import Runtime
 
 __all__ = ["CeleryBody"]
@@ -81,15 +85,31 @@ class CeleryBody:
         self.ignored = False
         #: What ends this process, whatever becomes of the job.
         self.process_ends: BaseException | None = None
+        #: The span of the attempt, once there is one.
+        self.span: RunSpan | None = None
+
+    def travel(self, runner: Runner, delivery: Delivery) -> Ending:
+        """Take the delivery through its journey, in a span if its body runs. Raises ``StoreUnavailableError``."""
+        ending: Ending | None = None
+        try:
+            ending = runner.run(delivery, self)
+            return ending
+        finally:
+            if isinstance(ending, (Nothing, HandBack)):
+                self.span = self._not_run(ending.why if isinstance(ending, Nothing) else "told again")
+            if self.span is not None:
+                self.span.end(ending)
 
     def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
         """A duplicate inside a canvas: what hangs on it goes on with the value of the job that holds its key."""
+        self.span = self._not_run("given its holder's outcome")
         self.value = decode_result(result)
         return self._returned()
 
     def run(self, job: RunningJob) -> Outcome:
         """Run the body, and say in the guard's words how it came back."""
         attempt = CeleryAttempt(self._request, job)
+        self.span = self._runtime.tracing.run(self._facts(job), self._request.headers or {})
         # a late copy of the first message says 0
         self._request.retries = job.retries
         self._request.eta = self._request.get(ETA) or self._request.eta
@@ -108,6 +128,18 @@ class CeleryBody:
             return self._opened(job) or self._outcome(attempt)
         finally:
             current_attempt.reset(token)
+
+    def _facts(self, job: RunningJob | None) -> RunFacts:
+        request = self._request
+        queue = (request.delivery_info or {}).get("routing_key")
+        if job is None:
+            return RunFacts(request.id, self._task.name, queue)
+        return RunFacts(
+            job.id, self._task.name, queue, job.attempt, job.retries, job.fence, job.tenant, job.correlation_id
+        )
+
+    def _not_run(self, why: str) -> RunSpan:
+        return self._runtime.tracing.not_run(self._facts(None), self._request.headers or {}, why)
 
     def _read_again(self, job: RunningJob) -> bool:
         """A late copy of an earlier message woke this job up: what counts is the message that is stored.

@@ -77,7 +77,7 @@ class EagerRun:
         while True:
             request.guard_body_called = False
             body = EagerBody(self, task, contract, inner, args, kwargs)
-            ending = self.runner.run(delivery, body)
+            ending = body.travel(self.runner, delivery)
             if body.process_ends is not None:
                 raise body.process_ends
             if not (isinstance(ending, Again) and ending.next.reason is Reason.RETRY):
@@ -177,6 +177,7 @@ def apply_eagerly(
     if attempt is not None and attempt.job.id == task_id:
         # what the running body is replaced by is part of it
         return plain(args, kwargs, task_id=task_id, throw=throw, **options)
+    runtime.tracing  # noqa: B018 - made now, before Celery calls anybody
     door = open_door()
     if isinstance(door, AsyncDoor):
         door = door.at_once()

@@ -68,4 +68,4 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
 def _run(runtime: Runtime, delivery: Delivery, body: CeleryBody) -> Ending:
     if body.revoked:
         runtime.cancel(delivery.id)
-    return runtime.runner.run(delivery, body)
+    return body.travel(runtime.runner, delivery)

@@ -27,6 +27,7 @@ from celery_guard.flow.sweep import Sweep
 
 from .publisher import BrokerPublisher
 from .runtime import Runtime, runtime_of
+from .traced import TracedPublisher
 
 __all__ = ["RELAY_TASK", "RelayStep", "make_relay", "register_relay_task", "run_in_foreground"]
 
@@ -43,7 +44,7 @@ _HEALTHY = 60.0
 def make_relay(runtime: Runtime) -> Relay:
     """A relay for this process or thread, with a broker connection of its own."""
     name = f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_native_id()}"
-    publisher = BrokerPublisher(runtime.app)
+    publisher = TracedPublisher(BrokerPublisher(runtime.app), runtime.tracing)
     sweep = Sweep(
         runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, runtime.observers.tell
     )
@@ -190,4 +191,7 @@ def _in_child(runtime: Runtime, parent: int) -> None:
 
     runtime.store.forget_connections()
     threading.Thread(target=watch, name="celery-guard-parent", daemon=True).start()
-    make_relay(runtime).run(stop)
+    try:
+        make_relay(runtime).run(stop)
+    finally:
+        runtime.flush_telemetry()

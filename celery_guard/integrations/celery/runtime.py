@@ -35,6 +35,7 @@ from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Cancelled, Door, Store
 from celery_guard.watch.observers import Observers
+from celery_guard.watch.tracing import Tracing
 
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
@@ -181,6 +182,18 @@ class Runtime:
         if answer.state is not None:
             self.observers.tell(event.Cancelled(id, "", answer.answer))
         return answer
+
+    @cached_property
+    def tracing(self) -> Tracing:
+        """Spans, where OpenTelemetry is installed."""
+        from .traced import open_for_celery
+
+        return open_for_celery()
+
+    def flush_telemetry(self) -> None:
+        """Before this process ends: wait for its last spans, as long as the setting ``telemetry_flush`` says."""
+        if "tracing" in self.__dict__:
+            self.tracing.flush(self.settings.telemetry_flush.total_seconds())
 
     def owner(self) -> str:
         """This process, readable for people; the store adds what tells one claim from the next."""

@@ -33,6 +33,7 @@ from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
+from celery_guard.watch.tracing import EnqueueSpan
 
 from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
@@ -40,6 +41,7 @@ from .items import instead
 from .passage import open_door
 from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
+from .traced import building
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -90,12 +92,22 @@ class Sender:
             )  # fmt: skip
         if connection is not None:
             self._refuse_other_broker(name, connection)
+        new = contract is not None and _is_new(task_id, gather)
+        with building(self._runtime, name, guarded=contract is not None, new=new) as span:
+            return self._send(name, args or (), kwargs or {}, countdown, eta, task_id, task, contract, span, options)
+
+    def _send(
+        self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
+        contract: Effective | None, span: EnqueueSpan, options: dict[str, Any],
+    ) -> Any:  # fmt: skip
+        gather, door = collector(), open_door()
         by_celery = gather is not None and gather.by_celery
         slot = slot_for(name) if contract is not None and task_id is None else None
         if slot is not None:
             task_id, options = slot.id, with_slot(slot, options)
-        wired = self._wired(task, contract, args or (), kwargs or {}, gather)
+        wired = self._wired(task, contract, args, kwargs, gather)
         draft, captured = self._draft(name, wired, countdown, eta, task_id, task, by_celery, options)
+        span.built(draft.id, draft.queue, draft.headers)
         attempt = current_attempt.get()
         if attempt is not None and gather is None and draft.id == attempt.job.id:
             attempt.kept = draft
@@ -105,6 +117,7 @@ class Sender:
             return _gathered(gather, job, captured)
         answer = enqueue(door or self._runtime.around(), [job])[0]
         self._runtime.tell_enqueued(job, answer)
+        span.answered(answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:

@@ -1,6 +1,6 @@
 """Signals: the one that the guard sends, and the few that it listens to.
 
-It listens for three things: that Celery was told, that a process ends, and that a beat starts. The first two are best effort, and
+It listens for a few things: that Celery was told, that a process begins and ends, and that a beat starts. They are best effort, and
 nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
 """
 
@@ -12,7 +12,7 @@ from celery import current_app, signals
 from celery.utils.dispatch import Signal
 
 from . import beat
-from .runtime import ATTRIBUTE, runtime_of
+from .runtime import ATTRIBUTE, Runtime, runtime_of
 
 __all__ = ["connect", "job_dead"]
 
@@ -24,6 +24,7 @@ def connect() -> None:
     """Listen. Called for each app that gets a guard; connecting twice changes nothing."""
     signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
     signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
+    signals.worker_process_init.connect(_begun, dispatch_uid="celery-guard-child-begun")
     signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")
     signals.beat_init.connect(beat.attach, dispatch_uid="celery-guard-beat")
     signals.worker_shutdown.connect(_closed, dispatch_uid="celery-guard-worker-closed")
@@ -38,7 +39,22 @@ def _told(sender: Any = None, **_: Any) -> None:
             runtime_of(sender.app).keeper.told(request.id, fence)
 
 
+def _here() -> Runtime | None:
+    """The guard of the process's app."""
+    found: Runtime | None = current_app._get_current_object().__dict__.get(ATTRIBUTE)
+    return found
+
+
+def _begun(**_: Any) -> None:
+    runtime = _here()
+    if runtime is not None and runtime.meant:
+        runtime.tracing  # noqa: B018 - made now, for whoever instruments Celery next
+
+
 def _closed(**_: Any) -> None:
-    runtime = current_app._get_current_object().__dict__.get(ATTRIBUTE)
-    if runtime is not None and "keeper" in runtime.__dict__:
+    runtime = _here()
+    if runtime is None:
+        return
+    if "keeper" in runtime.__dict__:
         runtime.keeper.close()
+    runtime.flush_telemetry()

@@ -52,6 +52,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
         try:
             runtime.guard_named()
             runtime.register_aliases()
+            runtime.tracing  # noqa: B018 - made now, before any child
             self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)
         except GuardError as error:

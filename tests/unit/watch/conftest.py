@@ -1,0 +1,73 @@
+"""Spans kept in this process, and an app whose jobs run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from celery_guard import Guard
+from celery_guard.watch import spans
+
+#: Nothing listens at port 1: what needs the broker fails at once.
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+class Spans:
+    """The ended spans of a test, by name."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def all(self, name: str | None = None) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if name is None or span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = self.all(name)
+        return span
+
+    def clear(self) -> None:
+        self._exporter.clear()
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+    """This process has a tracer provider, whose spans are kept."""
+    made = Spans()
+    use(monkeypatch, made.provider)
+    yield made
+    made.provider.shutdown()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, provider: Any) -> None:
+    """Have this process trace with ``provider`` until the test ends: OpenTelemetry itself can be told only once."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    monkeypatch.setattr(spans, "_complained", set())
+
+
+@pytest.fixture
+def make_app(tmp_path: Path) -> Iterator[Callable[..., Celery]]:
+    """Make an app with a guard; settings of Celery's by keyword, of the guard's in ``guard``."""
+    made: list[Celery] = []
+
+    def make(guard: dict[str, Any] | None = None, **conf: Any) -> Celery:
+        app = Celery("unit", broker=NOWHERE, backend=NOWHERE, set_as_current=False)
+        app.conf.update(**{"broker_connection_timeout": 0.2, **conf})
+        app.guard = Guard(app, store=f"sqlite:///{tmp_path / 'guard.db'}", **(guard or {}))
+        app.guard.store.upgrade()
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.guard.store.close()
+        app.close()
