@@ -10,7 +10,6 @@ nothing there. No method holds a lock after it returns. The conformance suite in
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -19,9 +18,12 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 
+from .answers import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 from .door import Door, Transaction
 
 __all__ = [
+    "HANDLED",
+    "Backlog",
     "Cancelled",
     "Door",
     "Heartbeat",
@@ -31,60 +33,6 @@ __all__ = [
     "Store",
     "Transaction",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """A lease that was renewed. A lease that is missing from the answer is lost."""
-
-    id: str
-    fence: int
-    cancel: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """What a request to cancel did: ``cancelled`` at once, ``asked`` (it is running), or ``too late`` (it has ended)."""
-
-    id: str
-    answer: str
-    state: State | None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a request to replay did: ``replayed``, or ``skipped`` with the reason in words."""
-
-    id: str
-    answer: str
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A slot (``relay:0``) or a process that says it is alive."""
-
-    name: str
-    token: str
-    beat: datetime
-    until: datetime
-    live: bool
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that nobody could open, kept as the raw bytes it was."""
-
-    id: int
-    received: datetime
-    queue: str
-    content_type: str
-    content_encoding: str
-    reason: str
-    size: int
-    headers: str = ""
-    body: bytes = b""
 
 
 class Store(Protocol):
@@ -138,6 +86,13 @@ class Store(Protocol):
 
     def begin(self) -> Transaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` where :attr:`limits` names G5."""
+        ...
+
+    def settle_unknown(self, settlement: Settlement) -> bool:
+        """Move a job whose outcome is unknown to where a person, or a reconciler, says it belongs.
+
+        False unless it is ``unknown`` under the settlement's fence: then nothing was written.
+        """
         ...
 
     def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None:
@@ -229,10 +184,25 @@ class Store(Protocol):
         queue: str | None = None,
         tenant: str | None = None,
         cause: str | None = None,
+        key: str | None = None,
+        failure_class: str | None = None,
+        older: timedelta | None = None,
+        younger: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
-        """Jobs, newest first; ``after`` is the id of the last one of the page before."""
+        """Jobs, newest first; ``after`` is the id of the last one of the page before.
+
+        ``key`` is the hash of a key, as the rows have it; ``older`` and ``younger`` compare the time since a job was accepted.
+        """
+        ...
+
+    def backlog(self, limit: int) -> list[Backlog]:
+        """What waits and runs, by queue: of each state the ``limit`` jobs that are due first, so that the answer is bounded."""
+        ...
+
+    def clock(self) -> datetime:
+        """Now, by the store's clock."""
         ...
 
     def payload(self, id: str, generation: int | None = None) -> Payload | None:
@@ -257,13 +227,32 @@ class Store(Protocol):
     # -- messages nobody could open ---------------------------------------------------------------------------------
 
     def quarantine(
-        self, *, queue: str, body: bytes, headers: str, content_type: str, content_encoding: str, reason: str
+        self,
+        *,
+        queue: str,
+        body: bytes,
+        headers: str,
+        content_type: str,
+        content_encoding: str,
+        reason: str,
+        delivery: str | None = None,
+        token: str | None = None,
     ) -> int:
-        """Keep a message as the raw bytes it was; its number."""
+        """Keep a message as the raw bytes it was; its number.
+
+        ``token`` names the message, where the same one may be brought twice: it is kept once, and has one number.
+        """
         ...
 
-    def quarantined(self, limit: int = 100) -> list[Quarantined]:
-        """Messages in quarantine, newest first, without their bodies."""
+    def quarantined(self, limit: int = 100, *, handled: bool = False, before: int | None = None) -> list[Quarantined]:
+        """Messages in quarantine, newest first, without their bodies; ``before`` is the last number of the page before.
+
+        ``handled``: also those that a person has released or discarded.
+        """
+        ...
+
+    def move_message(self, number: int, was: str, state: str, why: str) -> bool:
+        """Note what a person does about a message in quarantine; False unless its state is ``was``."""
         ...
 
     def message(self, number: int) -> Quarantined | None:

@@ -22,10 +22,11 @@ from celery_guard.job.verdict import (
     NotDue,
     Settled,
 )
-from celery_guard.store.protocol import Heartbeat, Quarantined, Replayed
+from celery_guard.store.protocol import Backlog, Heartbeat, Quarantined, Replayed
 
 __all__ = [
-    "attempt", "claimed", "enqueued", "failures", "heartbeat", "job", "outcome", "outgoing", "payload", "quarantined", "replayed", "row_of", "text",
+    "attempt", "backlog", "claimed", "enqueued", "failures", "heartbeat", "instant_at", "job", "outcome", "outgoing", "payload", "quarantined",
+    "replayed", "row_of", "text",
 ]  # fmt: skip
 
 _Row = Mapping[str, str]
@@ -233,9 +234,8 @@ def replayed(id: str, answer: Sequence[bytes]) -> Replayed:
 
 def quarantined(answer: Sequence[Any]) -> Quarantined:
     """A message in quarantine, with its body if that was asked for."""
-    number, (received, *words, size, headers), *_ = answer[0], answer[1][:7]
+    number, (received, *words, size, headers, delivery, state, handled, why) = answer[0], answer[1][:11]
     queue, content_type, content_encoding, reason = map(text, words)
-    body = answer[1][7] if len(answer[1]) > 7 else b""
     return Quarantined(
         int(number),
         _instant_at(received),
@@ -245,7 +245,11 @@ def quarantined(answer: Sequence[Any]) -> Quarantined:
         reason,
         int(size),
         text(headers),
-        body,
+        answer[1][11] if len(answer[1]) > 11 else b"",
+        None if delivery is None else text(delivery),
+        "kept" if state is None else text(state),
+        _at(handled),
+        "" if why is None else text(why),
     )
 
 
@@ -253,6 +257,20 @@ def heartbeat(answer: Sequence[Any], now: int) -> Heartbeat:
     """A slot, or a process."""
     name, (token, beat, until, detail) = answer
     return Heartbeat(text(name), text(token), _instant_at(beat), _instant_at(until), int(until) > now, text(detail))
+
+
+def backlog(answer: Sequence[Any]) -> list[Backlog]:
+    """What waits and runs, by queue: counts, then instants, 0 where there is none."""
+    found = []
+    for queue, pending, sent, running, lapsed, *instants in answer:
+        times = [_instant_at(value) if int(value) else None for value in instants]
+        found.append(Backlog(text(queue), pending, sent, running, lapsed, *times))
+    return sorted(found, key=lambda one: one.queue)
+
+
+def instant_at(value: Any) -> datetime:
+    """An instant as an aware datetime."""
+    return _instant_at(value)
 
 
 def _count(row: _Row, name: str) -> int:

@@ -23,7 +23,10 @@ slot of a cluster. None ever expires: what is over is forgotten by :meth:`RedisS
 ``running:QUEUE``       zset    by ``sent``: what runs, to see whether a message was overtaken
 ``heartbeats``          zset    by ``until``: slots and processes; each has a hash ``heartbeat:NAME``
 ``quarantine``          zset    by number: messages nobody could open; each has a hash ``quarantine:NUMBER``
+``quarantine_kept``     zset    those of them that nobody has released or discarded
+``quarantine_handled``  zset    by time: those that somebody has
 ``quarantine_tokens``   hash    which call has written which of them, and the last number
+``started``             hash    when a job of a queue was last started
 ``wake``                list    one element while there may be work that no relay has been called for
 ======================  ======  ===================================================================================
 
@@ -35,7 +38,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from celery_guard.job.instant import microseconds
@@ -45,7 +48,7 @@ from celery_guard.job.state import State
 from celery_guard.job.text import clean
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.calls import BATCH, FOLLOWER_PAUSE, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
-from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
+from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
 from .opened import OpenStore
@@ -99,6 +102,10 @@ class RedisStore(OpenStore):
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, by one script."""
         return self._move(settlement, "owner", patient=SETTLE_PATIENCE)
+
+    def settle_unknown(self, settlement: Settlement) -> bool:
+        """Move a job whose outcome is unknown to where a person, or a reconciler, says it belongs."""
+        return self._move(settlement, "unknown")
 
     def begin(self) -> NoReturn:
         """Raises ``NotImplementedError``: a body's own writes are on another database."""
@@ -197,6 +204,10 @@ class RedisStore(OpenStore):
         queue: str | None = None,
         tenant: str | None = None,
         cause: str | None = None,
+        key: str | None = None,
+        failure_class: str | None = None,
+        older: timedelta | None = None,
+        younger: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
@@ -205,11 +216,13 @@ class RedisStore(OpenStore):
             indices = [f"cause:{cause}"]
         else:
             indices = [f"state:{state.value}" for state in states] or ["created"]
-        wanted = {"task": task, "queue": queue, "tenant": tenant}
+        wanted = {"task": task, "queue": queue, "tenant": tenant, "key_hash": key, "failure_class": failure_class}
+        ages = {"older": older, "younger": younger}
         words: dict[str, Any] = {
             "indices": indices,
             "budget": _BUDGET,
             "wanted": {name: value for name, value in wanted.items() if value is not None},
+            "ages": {name: microseconds(age) for name, age in ages.items() if age is not None},
         }
         if states:
             words["states"] = {state.value: True for state in states}
@@ -225,6 +238,14 @@ class RedisStore(OpenStore):
             more = more and len(found) < limit
             place = [*map(rows.text, reached)]
         return found
+
+    def backlog(self, limit: int) -> list[Backlog]:
+        """What waits and runs, by queue, of the jobs that are due first; a thousand of each state at most."""
+        return rows.backlog(self._server.run("backlog", {"limit": min(limit, _BUDGET)}))
+
+    def clock(self) -> datetime:
+        """Now, by the server's clock."""
+        return rows.instant_at(self._server.run("clock", {}))
 
     def payload(self, id: str, generation: int | None = None) -> Payload | None:
         """The stored message of a job; the latest generation by default."""
@@ -252,17 +273,39 @@ class RedisStore(OpenStore):
     # -- messages nobody could open ---------------------------------------------------------------------------------
 
     def quarantine(
-        self, *, queue: str, body: bytes, headers: str, content_type: str, content_encoding: str, reason: str
+        self,
+        *,
+        queue: str,
+        body: bytes,
+        headers: str,
+        content_type: str,
+        content_encoding: str,
+        reason: str,
+        delivery: str | None = None,
+        token: str | None = None,
     ) -> int:
         """Keep a message as the raw bytes it was; its number."""
-        words = {"queue": queue[:255], "headers": headers, "content_type": content_type, "reason": reason}
-        cleaned = {name: clean(word) for name, word in {**words, "content_encoding": content_encoding}.items()}
-        number: int = self._server.run("quarantine", {**cleaned, "mark": _mark()}, body)
+        words = {
+            "queue": queue[:255], "headers": headers, "content_type": content_type, "content_encoding": content_encoding,
+            "reason": reason,
+        }  # fmt: skip
+        if delivery is not None:
+            words["delivery"] = delivery
+        cleaned = {name: clean(word) for name, word in words.items()}
+        number: int = self._server.run("quarantine", {**cleaned, "mark": token or _mark()}, body)
         return number
 
-    def quarantined(self, limit: int = 100) -> list[Quarantined]:
+    def quarantined(self, limit: int = 100, *, handled: bool = False, before: int | None = None) -> list[Quarantined]:
         """Messages in quarantine, newest first, without their bodies."""
-        return list(map(rows.quarantined, self._server.run("quarantined", {"limit": limit})))
+        words = {"limit": limit, "index": "quarantine" if handled else "quarantine_kept"}
+        here = {} if before is None else {"before": before}
+        return list(map(rows.quarantined, self._server.run("quarantined", {**words, **here})))
+
+    def move_message(self, number: int, was: str, state: str, why: str) -> bool:
+        """Note what a person does about a message in quarantine."""
+        words = {"number": number, "was": was, "state": state, "why": clean(why), "handled": state in HANDLED}
+        moved: int = self._server.run("move_message", {**words, "mark": _mark()})
+        return moved == 1
 
     def message(self, number: int) -> Quarantined | None:
         """One message in quarantine, with its body; None where there is no such number."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import literal_column
 from sqlalchemy.engine import Connection, RowMapping
 
+from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
 from celery_guard.job.row import Job, Payload
 from celery_guard.job.state import Reason, State
-from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Replayed
+from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Replayed
 
 from . import rows
 from .statements import people as statements
@@ -18,12 +21,15 @@ from .statements.run import failed
 from .tables import job
 
 __all__ = [
+    "backlog",
     "cancel",
+    "clock",
     "counts",
     "heartbeats",
     "job_of",
     "jobs",
     "message",
+    "move_message",
     "payload_of",
     "quarantine",
     "quarantined",
@@ -41,13 +47,20 @@ def job_of(connection: Connection, id: str) -> Job | None:
 
 
 def jobs(
-    connection: Connection, states: Sequence[State], wanted: Mapping[str, str | None], limit: int, after: str | None
+    connection: Connection,
+    states: Sequence[State],
+    wanted: Mapping[str, str | None],
+    ages: tuple[timedelta | None, timedelta | None],
+    limit: int,
+    after: str | None,
 ) -> list[Job]:
     """Jobs, newest first."""
     # SQLite's clock has milliseconds, and its row numbers the order of arrival.
     tie = literal_column("guard_job.rowid") if connection.dialect.name == "sqlite" else job.c.id
     filters = [(name, value) for name, value in wanted.items() if value is not None]
-    return [rows.job(row) for row in connection.execute(statements.jobs(states, filters, limit, after, tie)).mappings()]
+    older, younger = (None if age is None else microseconds(age) for age in ages)
+    found = connection.execute(statements.jobs(states, filters, (older, younger), limit, after, tie))
+    return [rows.job(row) for row in found.mappings()]
 
 
 def payload_of(connection: Connection, id: str, generation: int | None) -> Payload | None:
@@ -60,6 +73,29 @@ def payload_of(connection: Connection, id: str, generation: int | None) -> Paylo
 def counts(connection: Connection) -> dict[State, int]:
     """How many jobs are in each state that has any."""
     return {State(state): count for state, count in connection.execute(statements.counts())}
+
+
+def backlog(connection: Connection, limit: int) -> list[Backlog]:
+    """What waits and runs, by queue."""
+    found: dict[str, dict[str, Any]] = {}
+    for state in (State.PENDING, State.SENT, State.RUNNING):
+        for queue, count, due, oldest_due, oldest_sent in connection.execute(statements.backlog(state, limit)):
+            known = found.setdefault(queue, {})
+            known[state.value] = count
+            if state is State.PENDING:
+                known["oldest_due"] = rows.instant(oldest_due)
+            elif state is State.SENT:
+                known["oldest_sent"] = rows.instant(oldest_sent)
+            elif due:
+                known.update(lapsed=int(due), oldest_lapse=rows.instant(oldest_due))
+    for queue, known in found.items():
+        known["last_start"] = rows.instant(connection.execute(statements.last_start(queue)).scalar())
+    return [Backlog(queue, **known) for queue, known in sorted(found.items())]
+
+
+def clock(connection: Connection) -> datetime:
+    """Now, by the database's clock."""
+    return instant_to_datetime(Instant(connection.execute(statements.clock()).scalar_one()))
 
 
 def cancel(connection: Connection, id: str, again: bool) -> tuple[Cancelled, bool]:
@@ -99,9 +135,10 @@ def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool) -> 
     return Replayed(id, "replayed")
 
 
-def quarantine(connection: Connection, token: str, queue: str, body: bytes, words: dict[str, str]) -> int:
+def quarantine(connection: Connection, token: str, queue: str, body: bytes, words: Mapping[str, str | None]) -> int:
     """Keep a message as the raw bytes it was; its number."""
-    queue, words = rows.storable(queue)[:255], {name: rows.storable(word) for name, word in words.items()}
+    queue = rows.storable(queue)[:255]
+    words = {name: None if word is None else rows.storable(word) for name, word in words.items()}
     number = connection.execute(statements.taken_in(token)).scalar()
     if number is None:
         connection.execute(statements.take_in(token, queue, body, **words))
@@ -109,9 +146,10 @@ def quarantine(connection: Connection, token: str, queue: str, body: bytes, word
     return int(number)
 
 
-def quarantined(connection: Connection, limit: int) -> list[Quarantined]:
+def quarantined(connection: Connection, limit: int, handled: bool, before: int | None) -> list[Quarantined]:
     """Messages in quarantine, newest first, without their bodies."""
-    return [_quarantined(row) for row in connection.execute(statements.quarantined(limit)).mappings()]
+    found = connection.execute(statements.quarantined(limit, handled, before)).mappings()
+    return [_quarantined(row) for row in found]
 
 
 def message(connection: Connection, number: int) -> Quarantined | None:
@@ -120,11 +158,27 @@ def message(connection: Connection, number: int) -> Quarantined | None:
     return None if row is None else _quarantined(row, bytes(row["body"]))
 
 
+def move_message(connection: Connection, number: int, was: str, state: str, why: str, again: bool) -> bool:
+    """Note what a person does about a message; ``again``: an earlier try may have done it."""
+    handled = state in HANDLED
+    if connection.execute(statements.move_message(number, was, state, rows.storable(why), handled)).rowcount:
+        return True
+    found = message(connection, number) if again else None
+    return found is not None and (found.state, found.why) == (state, rows.storable(why))
+
+
 def _quarantined(row: RowMapping, body: bytes = b"") -> Quarantined:
     received = rows.instant(row["received"])
     assert received is not None
-    words = ("queue", "content_type", "content_encoding", "reason", "size", "headers")
-    return Quarantined(id=row["number"], received=received, body=body, **{word: row[word] for word in words})
+    words = ("queue", "content_type", "content_encoding", "reason", "size", "headers", "delivery", "state")
+    return Quarantined(
+        id=row["number"],
+        received=received,
+        body=body,
+        handled=rows.instant(row["handled"]),
+        why=row["why"] or "",
+        **{word: row[word] for word in words},
+    )
 
 
 def heartbeats(connection: Connection) -> list[Heartbeat]:

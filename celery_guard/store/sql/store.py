@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sqlalchemy.engine import Connection
@@ -22,7 +22,7 @@ from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.patience import Patience
-from celery_guard.store.protocol import Cancelled, Heartbeat, Quarantined, Renewal, Replayed
+from celery_guard.store.protocol import Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import accept, people, relay, run, sweep
 from .doors import SqlDoor
@@ -92,6 +92,10 @@ class SqlStore(OpenStore):
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
         return self._settle(settlement, Compare.OWNER, self._database.patience.times(SETTLE_PATIENCE))
+
+    def settle_unknown(self, settlement: Settlement) -> bool:
+        """Move a job whose outcome is unknown to where a person, or a reconciler, says it belongs."""
+        return self._settle(settlement, Compare.UNKNOWN)
 
     def begin(self) -> SqlTransaction:
         """Begin a transaction for a body's own writes. Raises ``NotImplementedError`` on a database in memory."""
@@ -204,12 +208,28 @@ class SqlStore(OpenStore):
         queue: str | None = None,
         tenant: str | None = None,
         cause: str | None = None,
+        key: str | None = None,
+        failure_class: str | None = None,
+        older: timedelta | None = None,
+        younger: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
         """Jobs, newest first."""
-        wanted = {"task": task, "queue": queue, "tenant": tenant, "cause": cause}
-        return self._database.each(lambda connection, again: people.jobs(connection, states, wanted, limit, after))
+        wanted = {"task": task, "queue": queue, "tenant": tenant, "cause": cause, "key_hash": key}
+        wanted["failure_class"] = failure_class
+        ages = older, younger
+        return self._database.each(
+            lambda connection, again: people.jobs(connection, states, wanted, ages, limit, after)
+        )
+
+    def backlog(self, limit: int) -> list[Backlog]:
+        """What waits and runs, by queue, of the jobs that are due first."""
+        return self._database.each(lambda connection, again: people.backlog(connection, limit))
+
+    def clock(self) -> datetime:
+        """Now, by the database's clock."""
+        return self._database.each(lambda connection, again: people.clock(connection))
 
     def payload(self, id: str, generation: int | None = None) -> Payload | None:
         """The stored message of a job; the latest generation by default."""
@@ -245,18 +265,34 @@ class SqlStore(OpenStore):
     # -- messages nobody could open ---------------------------------------------------------------------------------
 
     def quarantine(
-        self, *, queue: str, body: bytes, headers: str, content_type: str, content_encoding: str, reason: str
+        self,
+        *,
+        queue: str,
+        body: bytes,
+        headers: str,
+        content_type: str,
+        content_encoding: str,
+        reason: str,
+        delivery: str | None = None,
+        token: str | None = None,
     ) -> int:
         """Keep a message as the raw bytes it was; its number."""
-        token = secrets.token_hex(16)
+        name = token or secrets.token_hex(16)
         words = {
             "headers": headers, "content_type": content_type, "content_encoding": content_encoding, "reason": reason,
+            "delivery": delivery,
         }  # fmt: skip
-        return self._database.begin(lambda connection, again: people.quarantine(connection, token, queue, body, words))
+        return self._database.begin(lambda connection, again: people.quarantine(connection, name, queue, body, words))
 
-    def quarantined(self, limit: int = 100) -> list[Quarantined]:
+    def quarantined(self, limit: int = 100, *, handled: bool = False, before: int | None = None) -> list[Quarantined]:
         """Messages in quarantine, newest first, without their bodies."""
-        return self._database.each(lambda connection, again: people.quarantined(connection, limit))
+        return self._database.each(lambda connection, again: people.quarantined(connection, limit, handled, before))
+
+    def move_message(self, number: int, was: str, state: str, why: str) -> bool:
+        """Note what a person does about a message in quarantine."""
+        return self._database.begin(
+            lambda connection, again: people.move_message(connection, number, was, state, why, again)
+        )
 
     def message(self, number: int) -> Quarantined | None:
         """One message in quarantine, with its body; None where there is no such number."""

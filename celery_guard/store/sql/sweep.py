@@ -36,4 +36,5 @@ def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:
         for table in (*statements.BELONGINGS, job):
             connection.execute(statements.forget(table, ids))
     connection.execute(statements.forget_silent())
+    connection.execute(statements.forget_handled())
     return len(ids)

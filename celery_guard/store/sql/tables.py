@@ -137,6 +137,12 @@ job = Table(
     Index("guard_job_keep_until", "keep_until", **_partial("keep_until IS NOT NULL")),
     Index("guard_job_cause", "state", "cause", **_partial(f"state IN ({_LETTERS})")),
     Index("guard_job_created", "created"),
+    # For people, who ask of few jobs among many.
+    Index("guard_job_task", "task", "created"),
+    Index("guard_job_tenant", "tenant", "created", **_partial("tenant IS NOT NULL")),
+    Index("guard_job_key", "key_hash", **_partial("key_hash IS NOT NULL")),
+    # The last start in a queue.
+    Index("guard_job_started", "queue", "started", **_partial("started IS NOT NULL")),
     **_INNODB,
 )
 
@@ -240,7 +246,14 @@ quarantine = Table(
     _long_text("headers"),
     Column("size", BigInteger, nullable=False),
     _bytes("body"),
+    # Where it is to be published again, and with what, as JSON; NULL where that was not kept.
+    _long_text("delivery", nullable=True),
+    # What a person has done about it: kept, releasing, released or discarded; when, and why.
+    Column("state", String(32), nullable=False, server_default="kept"),
+    _instant("handled"),
+    _long_text("why", nullable=True),
     Index("guard_quarantine_token", "token", unique=True),
+    Index("guard_quarantine_handled", "handled", **_partial("handled IS NOT NULL")),
     **_INNODB,
 )
 

@@ -15,7 +15,7 @@ A whole test module of a store::
     def caller(subject):           # transactions of somebody else's program on the same database,
         return MyCallers(subject)  # or refuse_callers(store), for a store that declares it cannot join them
 
-One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart, cut,
+One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, operators, doors, clock, races, apart, cut,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
 """
 
@@ -23,7 +23,7 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart bodies claim clock crowd cut doors followers handover keys moves people races relay round_trips settle sweep tell upkeep"
+_MODULES = "accept apart bodies claim clock crowd cut doors followers handover keys moves operators people races relay round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
@@ -37,6 +37,7 @@ from .fixtures import opened_store, store
 from .followers import TestFollowers
 from .handover import TestHandover
 from .keys import TestKeys
+from .operators import TestBacklog, TestHandled, TestNarrowing, TestUnknown
 from .people import TestCancel, TestQuarantine, TestReading, TestReplay
 from .races import TestRaces
 from .relay import TestDoubling, TestGiveBack, TestRelay, TestTokens
@@ -52,6 +53,7 @@ __all__ = [
     "Callers",
     "Subject",
     "TestAccept",
+    "TestBacklog",
     "TestBodies",
     "TestCancel",
     "TestClaim",
@@ -63,10 +65,12 @@ __all__ = [
     "TestDue",
     "TestFollowers",
     "TestGiveBack",
+    "TestHandled",
     "TestHandover",
     "TestKeys",
     "TestLapsed",
     "TestLate",
+    "TestNarrowing",
     "TestOpenTransactions",
     "TestProcesses",
     "TestQuarantine",
@@ -85,6 +89,7 @@ __all__ = [
     "TestSuspects",
     "TestTell",
     "TestTokens",
+    "TestUnknown",
     "opened_store",
     "refuse_callers",
     "skewed",

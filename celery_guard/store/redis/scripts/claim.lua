@@ -22,6 +22,7 @@ if row.state == 'sent' or waits or carried then
         owner = given.owner, attempts = count(row.attempts) + 1, publications = 0, relay = false,
         due = NOW + given.lease, started = NOW,
     })
+    redis.call('HSET', STORE .. 'started', row.queue, integer(NOW))
     return { 'granted', integer(NOW), answer(id) }
 end
 if not ENDED[row.state] then

@@ -29,6 +29,11 @@ if type(place) == 'string' then
 elseif place then
     place = { tonumber(place[1]), place[2] }
 end
+-- What is too young is passed over, and what is too old is not reached.
+if given.ages.older and not (place and place[1] <= NOW - given.ages.older) then
+    place = { NOW - given.ages.older + 1, '' }
+end
+local last = given.ages.younger and NOW - given.ages.younger or 0
 
 -- The next entries of one index; and whether it goes on behind them.
 local function page(index)
@@ -75,6 +80,9 @@ end
 
 local rows, more = {}, 0
 for at, entry in ipairs(entries) do
+    if entry[1] < last then
+        break
+    end
     local row = read(entry[2])
     if row and wanted(row) then
         rows[#rows + 1] = { entry[2], answer(entry[2]) }

@@ -10,6 +10,9 @@ local function still(row, move)
     if count(row.fence) ~= move.fence then
         return false
     end
+    if move.compare == 'unknown' then
+        return row.state == 'unknown'
+    end
     if move.compare == 'lapse' then
         local same = row.state == move.was and (row.reason or '') == move.was_reason and (row.owner or '') == move.owner
         return same and row.due and tonumber(row.due) <= NOW

@@ -1,6 +1,8 @@
 -- uses: store row
--- Forget jobs whose time is over, with all that belongs to them, and slots that were silent for a day; how many jobs went.
+-- Forget jobs whose time is over, with all that belongs to them, slots that were silent for a day, and messages that were handled long ago; how many jobs went.
 local SILENT = 86400 * 1000000
+-- What a person has released or discarded is kept for people who look: 30 days.
+local KEEP_HANDLED = 30 * 86400 * 1000000
 
 local ids = redis.call('ZRANGEBYSCORE', STORE .. 'keep', '-inf', integer(NOW), 'LIMIT', 0, given.limit)
 for _, id in ipairs(ids) do
@@ -15,5 +17,15 @@ local silent = redis.call('ZRANGEBYSCORE', STORE .. 'heartbeats', '-inf', intege
 for _, name in ipairs(silent) do
     redis.call('DEL', STORE .. 'heartbeat:' .. name)
     redis.call('ZREM', STORE .. 'heartbeats', name)
+end
+local handled = redis.call('ZRANGEBYSCORE', STORE .. 'quarantine_handled', '-inf', integer(NOW - KEEP_HANDLED), 'LIMIT', 0, 100)
+for _, number in ipairs(handled) do
+    local token = redis.call('HGET', STORE .. 'quarantine:' .. number, 'token')
+    redis.call('DEL', STORE .. 'quarantine:' .. number)
+    redis.call('ZREM', STORE .. 'quarantine', number)
+    redis.call('ZREM', STORE .. 'quarantine_handled', number)
+    if token then
+        redis.call('HDEL', STORE .. 'quarantine_tokens', token)
+    end
 end
 return #ids

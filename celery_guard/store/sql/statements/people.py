@@ -17,7 +17,9 @@ from . import fixed, one_of
 
 __all__ = [
     "accepted",
+    "backlog",
     "cancel_waiting",
+    "clock",
     "counts",
     "drop_result",
     "emptied",
@@ -27,6 +29,8 @@ __all__ = [
     "job_row",
     "jobs",
     "keep_slot",
+    "last_start",
+    "move_message",
     "payload_of",
     "quarantined",
     "quarantined_message",
@@ -71,14 +75,27 @@ def job_row(id: str, locked: bool = False) -> Select[Any]:
 
 
 def jobs(
-    states: Sequence[State], wanted: Sequence[tuple[str, str]], limit: int, after: str | None, tie: ColumnElement[Any]
+    states: Sequence[State],
+    wanted: Sequence[tuple[str, str]],
+    ages: tuple[int | None, int | None],
+    limit: int,
+    after: str | None,
+    tie: ColumnElement[Any],
 ) -> Select[Any]:
-    """Jobs, newest first; ``wanted`` are names of columns with their values. ``tie`` orders what came at the same time."""
+    """Jobs, newest first; ``wanted`` are names of columns with their values, ``ages`` (older, younger) in microseconds.
+
+    ``tie`` orders what came at the same time.
+    """
     found = select(job).order_by(job.c.created.desc(), tie.desc()).limit(limit)
     if states:
         found = found.where(one_of(states))
     for name, value in wanted:
         found = found.where(job.c[name] == value)
+    older, younger = ages
+    if older is not None:
+        found = found.where(job.c.created <= now() - older)
+    if younger is not None:
+        found = found.where(job.c.created >= now() - younger)
     if after is not None:
         last = select(job.c.created.label("created"), tie.label("tie")).where(job.c.id == after).subquery("last")
         found = found.join(
@@ -98,6 +115,26 @@ def payload_of(id: str, generation: int | None) -> Select[Any]:
 def counts() -> Select[Any]:
     """How many jobs are in each state."""
     return select(job.c.state, func.count()).group_by(job.c.state)
+
+
+def backlog(state: State, limit: int) -> Select[Any]:
+    """By queue: how many of the jobs of a state that are due first, how many are due, and the oldest times."""
+    first = select(job.c.queue, job.c.due, job.c.sent).where(job.c.state == fixed(state), job.c.due.is_not(None))
+    if state is State.PENDING:
+        first = first.where(job.c.due <= now())
+    row = first.order_by(job.c.due).limit(limit).subquery("first")
+    is_due = func.coalesce(func.sum(case((row.c.due <= now(), 1), else_=0)), 0)
+    return select(row.c.queue, func.count(), is_due, func.min(row.c.due), func.min(row.c.sent)).group_by(row.c.queue)
+
+
+def last_start(queue: str) -> Select[Any]:
+    """When a job of the queue was last started."""
+    return select(func.max(job.c.started)).where(job.c.queue == queue, job.c.started.is_not(None))
+
+
+def clock() -> Select[Any]:
+    """Now, by the database's clock."""
+    return select(now())
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
@@ -177,17 +214,29 @@ def taken_in(token: str) -> Select[Any]:
     return select(quarantine.c.number).where(quarantine.c.token == token)
 
 
-def take_in(token: str, queue: str, body: bytes, **words: str) -> Insert:
+def take_in(token: str, queue: str, body: bytes, **words: str | None) -> Insert:
     """Keep a message as it was."""
     return insert(quarantine).values(token=token, received=now(), queue=queue, body=body, size=len(body), **words)
 
 
-def quarantined(limit: int) -> Select[Any]:
+def quarantined(limit: int, handled: bool, before: int | None) -> Select[Any]:
     """Messages in quarantine, newest first, without their bodies."""
-    return (
+    found = (
         select(*(column for column in quarantine.c if column.name not in ("body", "token")))
         .order_by(quarantine.c.number.desc())
         .limit(limit)
+    )
+    if not handled:
+        found = found.where(quarantine.c.handled.is_(None))
+    return found if before is None else found.where(quarantine.c.number < before)
+
+
+def move_message(number: int, was: str, state: str, why: str, handled: bool) -> Update:
+    """Note what a person does about a message in quarantine."""
+    return (
+        update(quarantine)
+        .where(quarantine.c.number == number, quarantine.c.state == was)
+        .values(state=state, why=why, handled=now() if handled else null())
     )
 
 

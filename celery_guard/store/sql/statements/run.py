@@ -157,6 +157,8 @@ class Compare(Enum):
     LAPSE = "lapse"
     #: Nothing has happened to it yet.
     NEW = "new"
+    #: Its outcome is unknown, since this fence.
+    UNKNOWN = "unknown"
 
 
 class Fate(Enum):
@@ -185,6 +187,8 @@ def _still(compare: Compare) -> ColumnElement[bool]:
     same.append(job.c.fence == number("fence"))
     if compare is Compare.NEW:
         same += [job.c.state == fixed(State.PENDING), job.c.owner.is_(None)]
+    elif compare is Compare.UNKNOWN:
+        same.append(job.c.state == fixed(State.UNKNOWN))
     elif compare is Compare.LAPSE:
         same += [job.c.state == given("was"), func.coalesce(job.c.owner, "") == given("owner"), job.c.due <= now()]
         # without it, what was published, settled late, and published again would look the same

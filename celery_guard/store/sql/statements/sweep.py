@@ -11,17 +11,19 @@ from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import State
 from celery_guard.store.sql.clock import now
-from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, result, step
+from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, quarantine, result, step
 
 from . import fixed
 
-__all__ = ["BELONGINGS", "defer", "forget", "forget_silent", "over", "overdue"]
+__all__ = ["BELONGINGS", "defer", "forget", "forget_handled", "forget_silent", "over", "overdue"]
 
 #: What belongs to a job and goes with it.
 BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)
 
 #: Slots and processes that have been silent for a day are forgotten. Microseconds.
 _SILENT = 86_400_000_000
+#: What a person has released or discarded is kept for people who look: 30 days. Microseconds.
+_KEEP_HANDLED = 30 * 86_400_000_000
 
 
 def overdue(state: State, limit: int, margin: int = 0) -> Select[Any]:
@@ -75,3 +77,8 @@ def forget(table: Table, ids: Collection[str]) -> Delete:
 def forget_silent() -> Delete:
     """Delete slots and processes that have not been heard of for long."""
     return delete(heartbeat).where(heartbeat.c.until < now() - _SILENT)
+
+
+def forget_handled() -> Delete:
+    """Delete messages from quarantine that were released or discarded long ago."""
+    return delete(quarantine).where(quarantine.c.handled < now() - _KEEP_HANDLED)

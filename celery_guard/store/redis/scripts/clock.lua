@@ -1,0 +1,3 @@
+-- uses: store
+-- Now, by the server's clock.
+return integer(NOW)
