@@ -9,7 +9,7 @@ import pytest
 
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
-from celery_guard.job.verdict import Granted
+from celery_guard.job.verdict import Accepted, Granted
 from celery_guard.store.protocol import Store
 
 from .builders import LONG, NONE, dead, digest, failure, keyed, new_id, new_job, recovered, result, retried, succeeded
@@ -170,7 +170,7 @@ class TestUnknown:
         granted = _unknown(store, keyed("order 7"))
         follower = keyed("order 7", in_canvas=True)
         [answer] = store.enqueue([follower])
-        assert answer == type(answer)(follower.id, granted.id)  # type: ignore[call-arg]
+        assert answer == Accepted(follower.id, granted.id)
         assert taken_ids(store) == []
         assert store.settle_unknown(succeeded(granted))
         assert eventually(lambda: follower.id in taken_ids(store))
