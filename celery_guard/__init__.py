@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .contract.timing import Timing
     from .errors import (
         ConfigurationError,
+        ConfirmationNeeded,
         ContractError,
         DeadlinePassed,
         EnqueueError,
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
         KeyBusy,
         KeyConflict,
         LeaseLost,
+        MoveRefused,
+        NotAllowed,
+        NotFound,
         NotGuardedError,
         PayloadError,
         PayloadTooLargeError,
         PayloadVersionError,
+        ReasonMissing,
+        Refused,
         SettingError,
         SnapshotExpired,
         StoreError,
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
         TransactionError,
         WrongDatabaseError,
     )
+    from .flow.admin.actor import Action, Actor, Role, Target
     from .flow.context import RunningJob, current_job
     from .guard import Guard
     from .integrations.celery.signals import job_dead
@@ -48,9 +55,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepted",
+    "Action",
+    "Actor",
     "Buffered",
     "Busy",
     "ConfigurationError",
+    "ConfirmationNeeded",
     "Conflict",
     "Contract",
     "ContractError",
@@ -67,12 +77,18 @@ __all__ = [
     "KeyBusy",
     "KeyConflict",
     "LeaseLost",
+    "MoveRefused",
+    "NotAllowed",
+    "NotFound",
     "NotGuardedError",
     "Payload",
     "PayloadError",
     "PayloadTooLargeError",
     "PayloadVersionError",
+    "ReasonMissing",
+    "Refused",
     "Retry",
+    "Role",
     "RunningJob",
     "SettingError",
     "Settings",
@@ -82,6 +98,7 @@ __all__ = [
     "StoreError",
     "StoreSchemaError",
     "StoreUnavailableError",
+    "Target",
     "Timing",
     "TransactionError",
     "WrongDatabaseError",
@@ -93,6 +110,8 @@ __all__ = [
 #: Where each name lives; what is not here is an error.
 _HOMES = {
     "Accepted": "job.verdict",
+    "Action": "flow.admin.actor",
+    "Actor": "flow.admin.actor",
     "Buffered": "job.verdict",
     "Busy": "job.verdict",
     "Conflict": "job.verdict",
@@ -103,10 +122,12 @@ _HOMES = {
     "Job": "job.row",
     "Payload": "contract.payload",
     "Retry": "contract.retry",
+    "Role": "flow.admin.actor",
     "RunningJob": "flow.context",
     "Settings": "settings",
     "Snapshot": "contract.payload",
     "State": "job.state",
+    "Target": "flow.admin.actor",
     "Timing": "contract.timing",
     "current_job": "flow.context",
     "job_dead": "integrations.celery.signals",

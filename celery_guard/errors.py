@@ -23,7 +23,13 @@ The tree::
     |   `-- DeadlinePassed              GUARD-403  the job's deadline, or its attempt's limit, is over
     |-- JobFailed                       GUARD-500  a stored failure, handed back
     |-- PayloadVersionError             GUARD-501  a message is newer than this worker
-    `-- SnapshotExpired                 GUARD-502  the data in a message is too old to be used
+    |-- SnapshotExpired                 GUARD-502  the data in a message is too old to be used
+    `-- Refused                         GUARD-600  an operator's action was refused; nothing was changed
+        |-- NotAllowed                  GUARD-601  this actor may not do that, or not there
+        |-- ConfirmationNeeded          GUARD-602  it touches more jobs than may be touched unasked
+        |-- NotFound                    GUARD-603  there is nothing of that name, or not for this actor
+        |-- ReasonMissing               GUARD-604  an action that changes something says why
+        `-- MoveRefused                 GUARD-605  what is there is not in a state for that
 
 Only faults end in ``Error``; the rest are answers that a program acts on. A code never changes its meaning: it is
 the name of a page of the runbook. All survive pickling, since Celery carries exceptions between processes.
@@ -35,6 +41,7 @@ from typing import ClassVar
 
 __all__ = [
     "ConfigurationError",
+    "ConfirmationNeeded",
     "ContractError",
     "DeadlinePassed",
     "EnqueueError",
@@ -45,10 +52,15 @@ __all__ = [
     "KeyBusy",
     "KeyConflict",
     "LeaseLost",
+    "MoveRefused",
+    "NotAllowed",
+    "NotFound",
     "NotGuardedError",
     "PayloadError",
     "PayloadTooLargeError",
     "PayloadVersionError",
+    "ReasonMissing",
+    "Refused",
     "SettingError",
     "SnapshotExpired",
     "StoreError",
@@ -228,3 +240,45 @@ class SnapshotExpired(GuardError):
     """The data that a message carries is older than it may be, and its model has no ``refresh``."""
 
     code = "GUARD-502"
+
+
+class Refused(GuardError):
+    """An operator's action was refused; nothing was changed."""
+
+    code = "GUARD-600"
+
+
+class NotAllowed(Refused):
+    """This actor may not do that, or not to that."""
+
+    code = "GUARD-601"
+
+
+class ConfirmationNeeded(Refused):
+    """It touches ``count`` jobs, more than ``limit`` (setting ``confirm_above``): say that many are meant."""
+
+    code = "GUARD-602"
+
+    def __init__(self, message: str, count: int = 0, limit: int = 0) -> None:
+        super().__init__(message, count, limit)
+        self.count = count
+        self.limit = limit
+
+
+class NotFound(Refused):
+    """There is nothing of that name, or nothing that this actor may see."""
+
+    code = "GUARD-603"
+
+
+class ReasonMissing(Refused):
+    """An action that changes something needs a reason."""
+
+    code = "GUARD-604"
+    exit_code = 2
+
+
+class MoveRefused(Refused):
+    """What is there is not in a state for that."""
+
+    code = "GUARD-605"

@@ -9,6 +9,7 @@ from celery import Celery
 
 from celery_guard.contract.contract import Contract
 from celery_guard.errors import ConfigurationError
+from celery_guard.flow.admin.audit import Audit
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.passage import Passing
@@ -76,6 +77,11 @@ class Guard:
         It is told after the fact, in the thread that did it, and cannot change it; what it raises is logged. It must not wait.
         """
         self._runtime.observers.add(observer)
+
+    @property
+    def audit(self) -> Audit:
+        """What operators did, on what, why, from where, and what came of it."""
+        return self._runtime.admin.audit
 
     def using(self, transaction: Any) -> Passing:
         """Send everything inside the block in a transaction of yours: it goes out if, and only if, that commits.

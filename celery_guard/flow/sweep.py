@@ -73,7 +73,11 @@ class Sweep:
 
     def once(self) -> int:
         """One pass over everything; how many rows were moved or deleted. Raises ``StoreError``."""
-        return self.recover_lapsed() + self.recover_unclaimed() + self._store.retain(_LIMIT)
+        return self.recover_lapsed() + self.recover_unclaimed() + self.forget()
+
+    def forget(self) -> int:
+        """Delete what was kept for long enough; how many jobs and rows of the audit went."""
+        return self._store.retain(_LIMIT) + self._store.retain_audit(self._settings.keep_audit, _LIMIT)
 
     def recover_lapsed(self) -> int:
         """Take jobs from owners whose lease has lapsed: to run again, or to their end."""

@@ -20,6 +20,7 @@ from celery_guard.job.verdict import Claimed, Enqueued
 
 from .answers import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 from .door import Door, Transaction
+from .operators import Operators
 
 __all__ = [
     "HANDLED",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-class Store(Protocol):
+class Store(Operators, Protocol):
     """The queue of record."""
 
     # -- accept ---------------------------------------------------------------------------------------------------

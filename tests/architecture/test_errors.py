@@ -91,5 +91,11 @@ def test_only_faults_end_in_error() -> None:
         "DeadlinePassed",
         "JobFailed",
         "SnapshotExpired",
+        "Refused",
+        "NotAllowed",
+        "ConfirmationNeeded",
+        "NotFound",
+        "ReasonMissing",
+        "MoveRefused",
     }
     assert {kind.__name__ for kind in ALL if not kind.__name__.endswith("Error")} == answers

@@ -37,6 +37,7 @@ from celery_guard.store.protocol import Cancelled, Door, Store
 from celery_guard.watch.observers import Observers
 from celery_guard.watch.tracing import Tracing
 
+from .admin import Admin
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
@@ -194,6 +195,11 @@ class Runtime:
         """Before this process ends: wait for its last spans, as long as the setting ``telemetry_flush`` says."""
         if "tracing" in self.__dict__:
             self.tracing.flush(self.settings.telemetry_flush.total_seconds())
+
+    @property
+    def admin(self) -> Admin:
+        """What operators do."""
+        return Admin(self)
 
     def owner(self) -> str:
         """This process, readable for people; the store adds what tells one claim from the next."""

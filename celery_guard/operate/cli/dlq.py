@@ -11,7 +11,7 @@ import click
 from celery_guard.job.event import Replayed
 from celery_guard.job.state import State
 
-from .filters import actor_option, page_options, reason_option, whose_options
+from .filters import actor_options, page_options, reason_option, whose_options
 from .jobs import list_jobs, no_such_job, show_job
 from .main import json_option
 from .target import Target, pass_target
@@ -19,6 +19,7 @@ from .terminal import Column
 from .words import ago, one_line, record
 
 if TYPE_CHECKING:
+    from celery_guard.flow.admin.actor import Actor
     from celery_guard.job.row import Job, Payload
 
 __all__ = ["dlq", "legible"]
@@ -84,10 +85,10 @@ def show(target: Target, id: str, traceback: bool, reveal: bool) -> None:
 @dlq.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @reason_option(required=True)
-@actor_option
+@actor_options
 @json_option
 @pass_target
-def replay(target: Target, ids: tuple[str, ...], reason: str, actor: str) -> None:
+def replay(target: Target, ids: tuple[str, ...], reason: str, by: Actor) -> None:
     """Send dead letters again, from the start.
 
     Counts begin anew, message and history stay. One that is not dead, or whose key another job has taken, is skipped, and the exit status is 1.
@@ -96,13 +97,13 @@ def replay(target: Target, ids: tuple[str, ...], reason: str, actor: str) -> Non
     for answer in answers:
         target.runtime.observers.tell(Replayed(answer.id, "", answer.answer, answer.why))
     if target.terminal.as_json:
-        target.terminal.json([{**record(answer), "actor": actor, "reason": reason} for answer in answers])
+        target.terminal.json([{**record(answer), "actor": by.name, "reason": reason} for answer in answers])
     else:
         for answer in answers:
             why = f": {answer.why}" if answer.why else ""
             target.terminal.say(f"{one_line(answer.id)}  {answer.answer}{why}")
         done = sum(answer.answer == "replayed" for answer in answers)
-        target.terminal.note(f"{done} replayed, {len(answers) - done} skipped, by {actor}: {reason}")
+        target.terminal.note(f"{done} replayed, {len(answers) - done} skipped, by {by.name}: {reason}")
     if any(answer.answer != "replayed" for answer in answers):
         click.get_current_context().exit(1)
 

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-import getpass
-import os
+import functools
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["actor_option", "limit_option", "page_options", "reason_option", "whose_options"]
+from celery_guard.flow.admin.actor import Actor, Role, user_name
+
+__all__ = ["AGE", "actor_options", "confirm_option", "limit_option", "page_options", "reason_option", "whose_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class _Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """An age: a number with a unit."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,9})\s*([smhd]?)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no age; type a number with a unit: 90s, 15m, 2h, 7d", param, ctx)
+        return timedelta(seconds=int(found[1]) * _UNITS[found[2] or "s"])
+
+
+AGE = _Age()
 
 
 def whose_options(command: F) -> F:
@@ -34,20 +56,39 @@ def page_options(command: F) -> F:
     return limit_option(command)
 
 
-def actor_option(command: F) -> F:
-    """``--actor``: who does it."""
+def actor_options(command: F) -> F:
+    """``--actor``, ``--role``, ``--scope``: who does it; the command is given an :class:`Actor` as ``by``."""
+
+    @functools.wraps(command)
+    def with_actor(*args: Any, actor_: str, role_: str, scope_: str | None, **kwargs: Any) -> Any:
+        return command(*args, by=Actor(actor_, Role(role_), scope_), **kwargs)
+
+    options = (
+        click.option(
+            "--actor", "actor_", default=user_name, show_default="the user of this shell", metavar="NAME",
+            help="Who does it; the audit keeps it.",
+        ),
+        click.option(
+            "--role", "role_", type=click.Choice([str(role) for role in Role]), default=str(Role.OPERATOR), show_default=True,
+            help="As what; what shows secrets or cannot be undone takes an admin.",
+        ),
+        click.option("--scope", "scope_", metavar="TENANT", help="See and touch this tenant only."),
+    )  # fmt: skip
+    for option in reversed(options):
+        with_actor = option(with_actor)
+    return with_actor  # type: ignore[return-value]
+
+
+def confirm_option(command: F) -> F:
+    """``--confirm``: how many jobs may be touched."""
     return click.option(
-        "--actor", default=_me, show_default="the user of this shell", help="Who does it; printed with the answer."
+        "--confirm",
+        type=click.IntRange(1),
+        metavar="NUMBER",
+        help="Touch up to so many jobs, where that is more than confirm_above.",
     )(command)
 
 
 def reason_option(*, required: bool) -> Callable[[F], F]:
     """``--reason``: why it is done."""
-    return click.option("--reason", required=required, metavar="TEXT", help="Why; printed with the answer.")
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # no such user in a container
-        return f"uid {os.getuid()}"
+    return click.option("--reason", required=required, metavar="TEXT", help="Why; the audit keeps it.")

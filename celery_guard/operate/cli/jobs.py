@@ -9,13 +9,14 @@ import click
 
 from celery_guard.job.state import State
 
-from .filters import actor_option, page_options, reason_option, whose_options
+from .filters import actor_options, page_options, reason_option, whose_options
 from .main import json_option
 from .target import Target, pass_target
 from .terminal import Column, Terminal
 from .words import ago, one_line, record, when
 
 if TYPE_CHECKING:
+    from celery_guard.flow.admin.actor import Actor
     from celery_guard.job.row import Job, StoredFailure
     from celery_guard.store.protocol import Cancelled
 
@@ -163,21 +164,21 @@ def _record(job: Job) -> dict[str, Any]:
 @jobs.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @reason_option(required=False)
-@actor_option
+@actor_options
 @json_option
 @pass_target
-def cancel(target: Target, ids: tuple[str, ...], reason: str | None, actor: str) -> None:
+def cancel(target: Target, ids: tuple[str, ...], reason: str | None, by: Actor) -> None:
     """Cancel jobs that wait, ask running ones to stop.
 
     Those that run stop at their next safe point. Exit status 1 if it was too late for one of them, or there is no such job.
     """
     answers = [target.runtime.cancel(id) for id in ids]
     if target.terminal.as_json:
-        target.terminal.json([{**record(answer), "actor": actor, "reason": reason} for answer in answers])
+        target.terminal.json([{**record(answer), "actor": by.name, "reason": reason} for answer in answers])
     else:
         for answer in answers:
             target.terminal.say(f"{one_line(answer.id)}  {_cancelled(answer)}")
-        target.terminal.note(f"by {actor}" + (f": {reason}" if reason else ""))
+        target.terminal.note(f"by {by.name}" + (f": {reason}" if reason else ""))
     if any(answer.answer not in ("cancelled", "asked") for answer in answers):
         click.get_current_context().exit(1)
 

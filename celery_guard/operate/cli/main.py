@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Keys of ``Context.meta``, which all words of one command line share.
 APP, JSON, COLOR = "celery_guard.app", "celery_guard.json", "celery_guard.color"
 
-_WORDS = ("store", "relay", "jobs", "dlq", "quarantine", "status", "check", "leave", "demo")
+_WORDS = ("store", "relay", "jobs", "dlq", "quarantine", "audit", "status", "check", "leave", "demo")
 
 
 class _Words(click.Group):

@@ -17,6 +17,7 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     from celery import Celery
 
+    from celery_guard.integrations.celery.admin import Admin
     from celery_guard.integrations.celery.runtime import Runtime
     from celery_guard.settings import Settings
     from celery_guard.store.protocol import Store
@@ -56,6 +57,12 @@ class Target:
             ) from error
         self._ctx.call_on_close(store.close)
         return store
+
+    @property
+    def admin(self) -> Admin:
+        """The operators' journeys, on this app's store."""
+        self.store  # noqa: B018 - says what is missing, and is closed at the end
+        return self.runtime.admin
 
     @cached_property
     def runtime(self) -> Runtime:

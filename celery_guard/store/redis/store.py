@@ -30,7 +30,7 @@ slot of a cluster. None ever expires: what is over is forgotten by :meth:`RedisS
 ``wake``                list    one element while there may be work that no relay has been called for
 ======================  ======  ===================================================================================
 
-A row and its indices are written by one function only (``scripts/row.lua``). Nothing reads in proportion to the number of jobs:
+What operators have besides is in :mod:`.operators`. A row and its indices are written by one function only (``scripts/row.lua``). Nothing reads in proportion to the number of jobs:
 what is due, lapsed or over is the low end of an index, and a list is read a page at a time.
 """
 
@@ -51,7 +51,7 @@ from celery_guard.store.calls import BATCH, FOLLOWER_PAUSE, SETTLE_PATIENCE, as_
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
-from .opened import OpenStore
+from .operators import RedisOperators
 
 __all__ = ["RedisStore"]
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 _BUDGET = 1000
 
 
-class RedisStore(OpenStore):
+class RedisStore(RedisOperators):
     """The queue of record in Redis; opened like :class:`~celery_guard.store.redis.opened.OpenStore`."""
 
     # -- accept ---------------------------------------------------------------------------------------------------

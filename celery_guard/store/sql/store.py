@@ -26,7 +26,7 @@ from celery_guard.store.protocol import Backlog, Cancelled, Heartbeat, Quarantin
 
 from . import accept, people, relay, run, sweep
 from .doors import SqlDoor
-from .opened import OpenStore
+from .operators import SqlOperators
 from .statement import Cursor, Link
 from .statements import people as people_statements
 from .statements import run as run_statements
@@ -41,7 +41,7 @@ __all__ = ["SqlStore"]
 T = TypeVar("T")
 
 
-class SqlStore(OpenStore):
+class SqlStore(SqlOperators):
     """The queue of record in an SQL database; opened like :class:`~celery_guard.store.sql.opened.OpenStore`."""
 
     # -- accept ---------------------------------------------------------------------------------------------------

@@ -267,7 +267,18 @@ audit = Table(
     _id("job"),
     _long_text("reason"),
     _long_text("detail"),
+    # Names the write, so that one whose answer was lost can be repeated; and the action, whose rows share it.
+    _id("token"),
+    _id("entry"),
+    _id("role"),
+    _id("origin"),
+    _id("tenant"),
+    _word("outcome", nullable=True),
+    _long_text("target", nullable=True),
     Index("guard_audit_job", "job"),
+    Index("guard_audit_token", "token", unique=True),
+    Index("guard_audit_entry", "entry"),
+    Index("guard_audit_at", "at"),
     **_INNODB,
 )
 

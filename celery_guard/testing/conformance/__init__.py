@@ -15,6 +15,7 @@ A whole test module of a store::
     def caller(subject):           # transactions of somebody else's program on the same database,
         return MyCallers(subject)  # or refuse_callers(store), for a store that declares it cannot join them
 
+One file a journey: accept, audit, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart, cut,
 One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, operators, doors, clock, races, apart, cut,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
 """
@@ -23,11 +24,12 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart bodies claim clock crowd cut doors followers handover keys moves operators people races relay round_trips settle sweep tell upkeep"
+_MODULES = "accept apart audit bodies claim clock crowd cut doors followers handover keys moves operators people races relay round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
 from .apart import TestProcesses
+from .audit import TestAudit
 from .bodies import TestBodies
 from .claim import TestClaim, TestCounts, TestRenew
 from .clock import TestClock, skewed
@@ -53,6 +55,7 @@ __all__ = [
     "Callers",
     "Subject",
     "TestAccept",
+    "TestAudit",
     "TestBacklog",
     "TestBodies",
     "TestCancel",

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from celery_guard.store.redis import scripts, store
+from celery_guard.store.redis import operators, scripts, store
 
 KEY = re.compile(r"""redis\.call\('(\w+)',\s*([^,)]+)""")
 
@@ -32,6 +32,6 @@ def test_every_key_is_in_the_table_of_keys() -> None:
     for name in [*scripts.names(), *sorted(scripts.PARTS)]:
         text = files(scripts).joinpath(f"{name}.lua").read_text(encoding="utf-8")
         written |= {word.rstrip(":") for word in re.findall(r"STORE \.\. '([a-z_]+:?)", text)}
-    table = (store.__doc__ or "").replace("``", "")
+    table = ((store.__doc__ or "") + (operators.__doc__ or "")).replace("``", "")
     assert written
     assert {word for word in written if word not in table} == set()
