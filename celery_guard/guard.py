@@ -97,7 +97,7 @@ class Guard:
             TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
-        return Passing(self._runtime.door(transaction))
+        return Passing(self._runtime.door(transaction), self._runtime)
 
     def relay(self) -> Relay:
         """A relay for this thread: ``relay().drain()`` publishes what is due, which is handy in tests."""

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_guard.flow.context import RunningJob
 from celery_guard.flow.enqueue import Draft
 from celery_guard.job.row import NewJob
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 __all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt", "not_collecting"]
 
@@ -19,6 +22,7 @@ __all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_att
 class CeleryAttempt:
     """One body at work: the message it came with, and the one that carries it on, if it asked for that."""
 
+    runtime: Runtime
     request: Any
     job: RunningJob
     #: A send under this attempt's own id (retry, replace): kept for settle instead of being enqueued.

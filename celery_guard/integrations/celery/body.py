@@ -108,7 +108,7 @@ class CeleryBody:
 
     def run(self, job: RunningJob) -> Outcome:
         """Run the body, and say in the guard's words how it came back."""
-        attempt = CeleryAttempt(self._request, job)
+        attempt = CeleryAttempt(self._runtime, self._request, job)
         self.span = self._runtime.tracing.run(self._facts(job), self._request.headers or {})
         # a late copy of the first message says 0
         self._request.retries = job.retries

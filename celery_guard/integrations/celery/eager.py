@@ -178,7 +178,7 @@ def apply_eagerly(
         # what the running body is replaced by is part of it
         return plain(args, kwargs, task_id=task_id, throw=throw, **options)
     runtime.tracing  # noqa: B018 - made now, before Celery calls anybody
-    door = open_door()
+    door = open_door(runtime)
     if isinstance(door, AsyncDoor):
         door = door.at_once()
     inner = runtime.around() if door is None else door

@@ -17,13 +17,15 @@ from typing import Any
 from celery import Celery
 from celery.app import backends
 from celery.backends.base import BaseKeyValueStoreBackend
+from celery.concurrency import ALIASES
 from celery.exceptions import ImproperlyConfigured
+from kombu.utils.imports import symbol_by_name
 
 from celery_guard.contract.contract import Contract
 from celery_guard.contract.facts import AppFacts, Finding, Severity, TaskFacts
 from celery_guard.contract.retry import Retry
 from celery_guard.contract.unsafe import findings
-from celery_guard.errors import StoreError
+from celery_guard.errors import ConfigurationError, StoreError
 from celery_guard.integrations.django import default_store, is_djangos
 from celery_guard.store.protocol import Store
 
@@ -49,12 +51,15 @@ def read_facts(app: Celery, pool: Any = None, *, ask_server: bool = True) -> App
 
     Raises:
         NotGuardedError: the app has no guard.
+        ConfigurationError: Celery has no such pool.
         SettingError: its settings make no sense.
         ContractError: a contract makes no sense.
     """
     runtime = runtime_of(app)
     runtime.guard_named()
     conf = app.conf
+    pool = pool or conf.worker_pool
+    _refuse_unknown(pool)
     backend = app.backend_cls or conf.result_backend
     broker, visible = _broker(app)
     return AppFacts(
@@ -63,7 +68,7 @@ def read_facts(app: Celery, pool: Any = None, *, ask_server: bool = True) -> App
             for name, task in sorted(app.tasks.items())
             if name == task.name and not name.startswith("celery_guard.")
         ),
-        pool=pool_named(pool or conf.worker_pool),
+        pool=pool_named(pool),
         broker=broker,
         visibility_timeout=visible,
         serializers={name: _names(conf.get(name)) for name in _SERIALIZERS},
@@ -103,6 +108,24 @@ def pool_named(pool: Any) -> str:
     parts = name.replace(":", ".").split(".")
     short = parts[-2] if len(parts) > 1 and parts[-1][:1].isupper() else parts[-1]
     return _POOLS.get(short, short)
+
+
+def _refuse_unknown(pool: Any) -> None:
+    """A pool that no worker could be started with has nothing that could be checked."""
+    # the names are not loaded: gevent may be installed where the workers are, and only there
+    if not isinstance(pool, str) or ALIASES.get(pool):
+        return
+    try:
+        found = symbol_by_name(pool)
+    except (ImportError, AttributeError, ValueError) as error:
+        logger.debug("the pool cannot be looked at: %s", error)
+        found = None
+    if not isinstance(found, type):
+        names = ", ".join(sorted(name for name, path in ALIASES.items() if path))
+        raise ConfigurationError(
+            f"The pool {pool!r} is none that Celery knows. Name the one that workers are started with: {names}; or a class, as "
+            "'package.module:Class'."
+        )
 
 
 def _task(runtime: Runtime, task: Any) -> TaskFacts:

@@ -1,15 +1,24 @@
-"""``using``: for as long as its block, everything that is sent goes through one door."""
+"""``using``: for as long as its block, everything that is sent goes through one door.
+
+A door leads into the store of the guard that opened it. Where a process has several apps, each with a guard, what is sent by one never goes
+through the door of another: the row would lie where that app's relay does not look. Two guards on one store share their doors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from celery_guard.errors import TransactionError
+from celery_guard.errors import TransactionError, WrongDatabaseError
 from celery_guard.flow.context import ownership_of, running_job
 from celery_guard.store.door import AsyncDoor, Door
+
+from .attempt import current_attempt
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 __all__ = ["Passing", "open_door", "through"]
 
@@ -20,17 +29,21 @@ _passage: ContextVar[_Passage | None] = ContextVar("celery_guard_passage", defau
 class _Passage:
     """A door while its block lasts. A task that is started inside keeps a copy of the context, and may outlive the block."""
 
-    __slots__ = ("door", "open")
+    __slots__ = ("door", "of", "open", "outer")
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, of: Runtime, outer: _Passage | None) -> None:
         self.door = door
+        #: Whose door it is.
+        self.of = of
+        #: The block around this one.
+        self.outer = outer
         self.open = True
 
 
 @contextmanager
-def through(door: Door) -> Iterator[None]:
-    """Send everything inside the block through ``door``."""
-    passage = _Passage(door)
+def through(door: Door, of: Runtime) -> Iterator[None]:
+    """Send everything inside the block through ``door``, into the store of ``of``."""
+    passage = _Passage(door, of, _passage.get())
     token = _passage.set(passage)
     try:
         yield
@@ -49,12 +62,13 @@ def through(door: Door) -> Iterator[None]:
 class Passing:
     """``using(transaction)`` as a block: ``with``, or ``async with``, which looks at once whether the database is the right one."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, of: Runtime) -> None:
         self._door = door
+        self._of = of
         self._blocks: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        block = through(self._door)
+        block = through(self._door, self._of)
         block.__enter__()
         self._blocks.append(block)
 
@@ -70,19 +84,41 @@ class Passing:
         self.__exit__(kind, error, trace)
 
 
-def open_door() -> Door | None:
-    """The transaction that ``using`` has opened, or else the one in which the running body writes.
+def open_door(of: Runtime) -> Door | None:
+    """The transaction that ``using`` has opened for this guard, or else the one in which the running body writes.
 
-    Raises ``TransactionError`` in a task that was started inside a block of ``using`` and has outlived it.
+    Raises:
+        WrongDatabaseError: there is such a transaction, and it is on the store of another guard.
+        TransactionError: this is a task that was started inside a block of ``using`` and has outlived it.
     """
-    passage = _passage.get()
-    if passage is not None:
-        if not passage.open:
-            raise TransactionError(
-                "The block of using(...) in which this task was started has ended, and its transaction with it, or soon. Wait for the "
-                "task inside the block, or start it outside."
-            )
-        return passage.door
-    job = running_job.get()
+    passage = innermost = _passage.get()
+    while passage is not None and not of.shares_store(passage.of):
+        passage = passage.outer
+    if passage is None:
+        if innermost is not None:
+            raise _of_another(of, innermost.of, "a block of using(...)")
+        return _enlisted(of)
+    if not passage.open:
+        raise TransactionError(
+            "The block of using(...) in which this task was started has ended, and its transaction with it, or soon. Wait for the "
+            "task inside the block, or start it outside."
+        )
+    return passage.door
+
+
+def _enlisted(of: Runtime) -> Door | None:
+    job, attempt = running_job.get(), current_attempt.get()
     enlisted = None if job is None else ownership_of(job).enlisted
-    return None if enlisted is None else enlisted.door
+    if enlisted is None:
+        return None
+    if attempt is not None and not of.shares_store(attempt.runtime):
+        raise _of_another(of, attempt.runtime, "job.transaction()")
+    return enlisted.door
+
+
+def _of_another(mine: Runtime, other: Runtime, what: str) -> WrongDatabaseError:
+    return WrongDatabaseError(
+        f"The app {mine.app.main!r} sends inside {what} of the app {other.app.main!r}, which has another store "
+        f"({other.shown_store}): the transaction cannot carry a job of {mine.app.main!r}. Send it outside of the block, or inside one of "
+        "using(...) of its own guard, with a transaction on its own store."
+    )

@@ -100,6 +100,10 @@ class Runtime:
             or f"{ENVIRONMENT_PREFIX}STORE" in os.environ
         )
 
+    def shares_store(self, other: Runtime) -> bool:
+        """Whether a job of the one app may lie in a transaction that was opened for the other."""
+        return other is self or (self.has_store and other.has_store and other.settings.store == self.settings.store)
+
     @cached_property
     def settings(self) -> Settings:
         """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""

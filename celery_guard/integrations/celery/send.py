@@ -33,6 +33,7 @@ from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
+from celery_guard.store.door import Door
 from celery_guard.watch.tracing import EnqueueSpan
 
 from .attempt import Collected, collector, current_attempt
@@ -82,7 +83,7 @@ class Sender:
             name, options["task_type"] = ours, self._runtime.task_named(ours)
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
-        gather, door = collector(), open_door()
+        gather, door = collector(), self._door()
         if contract is not None and _is_new(task_id, gather) and self._runtime.leaves(task):
             contract = None
         if contract is None and gather is None and door is None and not _brings_back(name, task_id):
@@ -122,11 +123,11 @@ class Sender:
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        return self._handles(gathered, enqueue(open_door() or self._runtime.around(), gathered.jobs))
+        return self._handles(gathered, enqueue(self._door() or self._runtime.around(), gathered.jobs))
 
     async def aenqueue_many(self, gathered: Collected) -> list[Any]:
         """As :meth:`enqueue_many`, without holding up the event loop."""
-        return self._handles(gathered, await aenqueue(self._runtime.store, open_door(), gathered.jobs))
+        return self._handles(gathered, await aenqueue(self._runtime.store, self._door(), gathered.jobs))
 
     async def aenqueue(self, gathered: Collected) -> Any:
         """Write the one job that was gathered; its handle, or what speaks against it."""
@@ -135,6 +136,9 @@ class Sender:
         if refusal is not None:
             raise refusal
         return handle
+
+    def _door(self) -> Door | None:
+        return open_door(self._runtime) if self._runtime.meant else None
 
     def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
         limit = self._runtime.settings.payload_limit

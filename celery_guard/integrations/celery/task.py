@@ -112,7 +112,7 @@ class GuardedTask(Task):  # type: ignore[misc]
             TransactionError: its driver is not supported.
             WrongDatabaseError: it is not on the store's database.
         """
-        return Using(self, self._guard.door(transaction))
+        return Using(self, self._guard.door(transaction), self._guard)
 
     def enqueue_many(
         self, calls: Iterable[Mapping[str, Any] | list[Any] | tuple[Any, ...]], **options: Any
@@ -139,7 +139,7 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """As ``apply_async``, for coroutines; see :meth:`adelay`."""
-        door = open_door()
+        door = open_door(self._guard)
         if self.app.conf.task_always_eager and isinstance(door, AsyncDoor):
             return await door.run(lambda: self.apply_async(args, kwargs, **options))
         with collecting() as collected:
@@ -271,9 +271,10 @@ class GuardedTask(Task):  # type: ignore[misc]
 class Using:
     """A task, and a transaction through which its jobs are enqueued."""
 
-    def __init__(self, task: GuardedTask, door: Door) -> None:
+    def __init__(self, task: GuardedTask, door: Door, of: Runtime) -> None:
         self._task = task
         self._door = door
+        self._of = of
 
     def delay(self, *args: Any, **kwargs: Any) -> Any:
         """As ``Task.delay``."""
@@ -281,12 +282,12 @@ class Using:
 
     def apply_async(self, *args: Any, **options: Any) -> Any:
         """As ``Task.apply_async``."""
-        with through(self._door):
+        with through(self._door, self._of):
             return self._task.apply_async(*args, **options)
 
     def enqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
         """As :meth:`GuardedTask.enqueue_many`."""
-        with through(self._door):
+        with through(self._door, self._of):
             return self._task.enqueue_many(calls, **options)
 
     async def adelay(self, *args: Any, **kwargs: Any) -> Any:
@@ -295,12 +296,12 @@ class Using:
 
     async def aapply_async(self, *args: Any, **options: Any) -> Any:
         """As :meth:`GuardedTask.aapply_async`."""
-        with through(self._door):
+        with through(self._door, self._of):
             return await self._task.aapply_async(*args, **options)
 
     async def aenqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
         """As :meth:`GuardedTask.aenqueue_many`."""
-        with through(self._door):
+        with through(self._door, self._of):
             return await self._task.aenqueue_many(calls, **options)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from celery_guard import Contract, Guard, GuardedTask, Retry, Timing
+from celery_guard import ConfigurationError, Contract, Guard, GuardedTask, Retry, Timing
 from celery_guard.contract.facts import TaskFacts
 from celery_guard.errors import NotGuardedError, SettingError
 from celery_guard.integrations.celery.facts import log_findings, pool_named, read_facts
@@ -152,6 +152,20 @@ def test_the_configured_pool_counts_where_none_is_named(make: Make) -> None:
     app.finalize()
     assert read_facts(app).pool == "threads"
     assert read_facts(app, "gevent").pool == "gevent"
+
+
+@pytest.mark.parametrize(
+    "pool", ["bogus", "thread", "celery.concurrency.thread", "nowhere:Pool", "json:loads", "custom"]
+)
+def test_a_pool_that_celery_does_not_know_is_refused(make: Make, pool: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{pool}.*prefork, processes, solo, threads"):
+        read_facts(make(), pool)
+    with pytest.raises(ConfigurationError, match=pool):
+        read_facts(make(worker_pool=pool))
+
+
+def test_a_pool_of_ones_own_is_looked_at_by_its_class(make: Make) -> None:
+    assert read_facts(make(), "celery.concurrency.thread:TaskPool").pool == "threads"
 
 
 def test_at_boot_what_is_unsafe_is_logged_with_code_and_fix_and_remarks_are_not(

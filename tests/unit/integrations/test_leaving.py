@@ -58,7 +58,7 @@ def test_a_retry_of_a_job_that_has_a_row_is_the_guards(app: Celery, plainly: lis
     class Running:
         id = "running"
 
-    attempt = CeleryAttempt(None, Running())  # type: ignore[arg-type]
+    attempt = CeleryAttempt(app.guard._runtime, None, Running())  # type: ignore[arg-type]
     token = current_attempt.set(attempt)
     try:
         add.apply_async((1, 2), task_id="running")

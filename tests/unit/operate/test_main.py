@@ -150,6 +150,11 @@ def test_check_is_content_with_remarks(run: Run) -> None:
     assert result.stderr == "1 info\n"
 
 
+def test_check_refuses_a_pool_that_celery_does_not_know(run: Run) -> None:
+    result = checked(run, "--pool", "bogus")
+    assert (result.exit_code, "GUARD-100" in result.output, "'bogus'" in result.output) == (2, True, True)
+
+
 def test_check_ends_with_1_at_the_severity_that_was_asked_for(run: Run, app: Celery) -> None:
     assert checked(run, "--fail-on", "info").exit_code == 1
     app.conf.task_always_eager = True
