@@ -9,6 +9,7 @@ from celery import Celery
 
 from . import files, signals
 from .control import guarded_control
+from .groups import gathering_members
 from .items import register_item_tasks
 from .relay import RelayStep, register_relay_task
 from .runtime import ATTRIBUTE, Runtime
@@ -27,6 +28,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     setattr(app, ATTRIBUTE, runtime)
     runtime.sender = Sender(runtime, app.send_task)
     app.send_task = runtime.sender
+    app.producer_or_acquire = gathering_members(runtime.sender, app.producer_or_acquire)
     _survive_pickling(app, runtime, arguments)
     app.control_cls = guarded_control(app)
     app.__dict__.pop("control", None)

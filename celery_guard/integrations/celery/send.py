@@ -5,6 +5,7 @@ delay, apply_async, every canvas, beat, sends by name and retries all pass here.
 =====================================================  ==================================================================
 the id of the attempt that is running (retry, replace)  kept: settle writes it as the next generation of that job
 inside ``collecting()``                                gathered: written in one go (settle's follow-ups, ``enqueue_many``)
+a member of a group that Celery is sending            gathered: written together, where the others go
 inside ``using(transaction)``                          a row in the caller's transaction; tasks without a guard are carried
 a guarded task inside Django's ``atomic()``            a row in that transaction, where the store is in Django's database
 a guarded task elsewhere                               a row of its own, committed at once
@@ -38,6 +39,7 @@ from celery_guard.watch.tracing import EnqueueSpan
 
 from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
+from .groups import members_of
 from .items import instead
 from .passage import open_door
 from .result import handle_on
@@ -101,7 +103,7 @@ class Sender:
         self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
         contract: Effective | None, span: EnqueueSpan, options: dict[str, Any],
     ) -> Any:  # fmt: skip
-        gather, door = collector(), open_door()
+        gather, door = collector(), self._door()
         by_celery = gather is not None and gather.by_celery
         slot = slot_for(name) if contract is not None and task_id is None else None
         if slot is not None:
@@ -114,6 +116,7 @@ class Sender:
             attempt.kept = draft
             return captured.result
         job = self._row(draft, contract, task)
+        gather = members_of(self, options) if gather is None else gather
         if gather is not None:
             return _gathered(gather, job, captured)
         answer = enqueue(door or self._runtime.around(), [job])[0]
@@ -124,6 +127,14 @@ class Sender:
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
         return self._handles(gathered, enqueue(self._door() or self._runtime.around(), gathered.jobs))
+
+    def enqueue_members(self, gathered: Collected) -> None:
+        """Write the members of a group. Raises what speaks against the first that was refused; the others are accepted."""
+        handles = self.enqueue_many(gathered)
+        for job, handle in zip(gathered.jobs, handles, strict=True):
+            refusal = explain_refusal(job, handle.answer)
+            if refusal is not None:
+                raise refusal
 
     async def aenqueue_many(self, gathered: Collected) -> list[Any]:
         """As :meth:`enqueue_many`, without holding up the event loop."""
