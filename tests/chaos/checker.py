@@ -6,7 +6,7 @@ never held against a run: a call whose process died may have taken effect or not
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -104,9 +104,22 @@ def _ended(call: Call) -> float:
 
 
 def one_settle_a_fence(history: History) -> Iterator[str]:
-    """No fence of a job has ended twice, and what was written in a job's transaction is there once."""
-    ends = Counter((call.id, call.fence) for call in history.calls if call.op in ("settle", "recover") and call.answer)
-    yield from (f"{id}: fence {fence} has ended {times} times" for (id, fence), times in ends.items() if times > 1)
+    """No attempt is settled twice, recovered twice, or recovered once it was settled; what was written in a job's transaction is there once.
+
+    An owner whose lease lapsed may still settle what a sweep has recovered and nobody has claimed: it is late, and uncontested.
+    """
+    settled: dict[tuple[str, int], float] = {}
+    recovered: set[tuple[str, int]] = set()
+    for call in sorted((call for call in history.calls if call.answer), key=_ended):
+        fence = (call.id, call.fence)
+        if call.op == "settle" and settled.setdefault(fence, _ended(call)) != _ended(call):
+            yield f"{call.id}: fence {call.fence} was settled twice"
+        if call.op == "recover":
+            if settled.get(fence, call.began) < call.began:
+                yield f"{call.id}: fence {call.fence} was settled, and then recovered"
+            if fence in recovered:
+                yield f"{call.id}: fence {call.fence} was recovered twice"
+            recovered.add(fence)
     for unit, promise in history.accepted():
         job = history.rows.get(promise.id)
         expected = int(promise.books and job is not None and job.state is State.SUCCEEDED)

@@ -21,6 +21,9 @@ CRASHES = 50
 #: So many die under one of those.
 POISONOUS = 2
 
+#: A body that uses the database itself fails when that is away, and is tried so often.
+_TRIES = 5
+
 _DONE = frozenset({State.SUCCEEDED})
 _DEAD = frozenset({State.DEAD})
 
@@ -100,7 +103,9 @@ class Unit:
             case "cancel":
                 return (Promise(id(), frozenset({State.CANCELLED, State.SUCCEEDED}), n),)
             case "book":
-                return (Promise(id(), value=n, books=True), Promise(id("child"), value=n))
+                return (Promise(id(), value=n, attempts=_TRIES, books=True), Promise(id("child"), value=n))
+            case "order":
+                return (Promise(id(), value=n, attempts=_TRIES),)
             case "chain":
                 return tuple(Promise(id(step), value=n + step) for step in range(3))
             case "group":

@@ -11,7 +11,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .checker import check, measured
-from .faults import Fault, kill_child, kill_node, kill_relay
+from .clocks import shifted
+from .faults import (
+    Fault,
+    cold_shutdown,
+    cut_broker,
+    cut_store,
+    fill_disk,
+    flush_broker,
+    kill_child,
+    kill_node,
+    kill_relay,
+    lose_messages,
+    pause_node,
+    restart_broker,
+    restart_store,
+    silence_broker,
+    silence_store,
+    trouble_messages,
+    warm_shutdown,
+)
 from .history import History
 from .plan import IN_TRANSACTIONS, make_plan
 from .stage import Stage, open_stage
@@ -32,9 +51,14 @@ class Scenario:
     broker: str
     store: str
     faults: tuple[Fault, ...]
-    #: Servers of its own, to be killed; wires before them, to be cut.
+    #: Servers of its own, to be killed; wires before them, to be cut; a small disk, to be filled.
     private: bool = False
     wired: bool = False
+    small: bool = False
+    #: A relay beside the nodes, and none in them.
+    relay: bool = False
+    #: How wrong the clock of each node is.
+    shifts: tuple[str, ...] = ("", "")
 
 
 @dataclass
@@ -60,7 +84,43 @@ class Report:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "killed": Scenario("redis", "postgresql", (kill_child, kill_node, kill_child, kill_relay, kill_child, kill_node)),
+    "children, nodes and relays are killed": Scenario(
+        "redis", "postgresql", (kill_child, kill_node, kill_child, kill_relay, kill_child, kill_node, kill_relay)
+    ),
+    "nodes are paused past their leases": Scenario("rabbitmq", "postgresql", (pause_node, kill_child, pause_node)),
+    "nodes are shut down, warm and cold": Scenario(
+        "redis", "sqlite", (warm_shutdown, cold_shutdown, kill_child, cold_shutdown, warm_shutdown)
+    ),
+    "the broker is restarted and forgets everything": Scenario(
+        "redis", "mariadb", (flush_broker, restart_broker, kill_node, flush_broker), relay=True
+    ),
+    "rabbitmq is restarted": Scenario("rabbitmq", "postgresql", (restart_broker, kill_relay), private=True),
+    "the database is restarted": Scenario(
+        "redis", "postgresql", (restart_store, kill_child, restart_store), private=True
+    ),
+    "messages are dropped, doubled and reordered": Scenario(
+        "redis",
+        "postgresql",
+        (trouble_messages, trouble_messages, lose_messages, kill_child, trouble_messages, kill_relay),
+        relay=True,
+    ),
+    "rabbitmq drops, doubles and reorders messages": Scenario(
+        "rabbitmq", "mariadb", (trouble_messages, lose_messages, trouble_messages), relay=True
+    ),
+    "the network to the database is cut": Scenario(
+        "redis", "postgresql", (cut_store, silence_store, kill_child), wired=True
+    ),
+    "the network to mariadb is cut": Scenario("redis", "mariadb", (cut_store, silence_store), wired=True),
+    "the network to the broker is cut": Scenario("rabbitmq", "postgresql", (cut_broker, silence_broker), wired=True),
+    "the disk is full": Scenario("files", "sqlite", (fill_disk, kill_child, fill_disk), small=True),
+    "clocks disagree": Scenario("redis", "mariadb", (kill_child, kill_node), shifts=("+3600s", "-3600s")),
+    "everything is on redis": Scenario(
+        "redis",
+        "redis",
+        (kill_child, kill_node, cut_store, flush_broker, trouble_messages, kill_relay),
+        wired=True,
+        relay=True,
+    ),
 }
 
 
@@ -73,10 +133,16 @@ def play(name: str, scenario: Scenario, folder: Path, seed: int, size: int) -> R
     """Publish and run ``size`` jobs under the scenario's faults, and check what is left."""
     plan = make_plan(seed, size, IN_TRANSACTIONS if scenario.store == "redis" else ())
     with open_stage(
-        scenario.broker, scenario.store, folder, plan, private=scenario.private, wired=scenario.wired
+        scenario.broker,
+        scenario.store,
+        folder,
+        plan,
+        private=scenario.private,
+        wired=scenario.wired,
+        small=scenario.small,
     ) as stage:
         try:
-            stage.start({}, {})
+            stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
             stage.publisher.start()
             _break(stage, scenario.faults)
             healed = stage.now()

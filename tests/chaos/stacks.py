@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from celery_guard.testing.databases import database
 from celery_guard.testing.servers import PrivateServer, private_postgresql, private_rabbitmq, private_redis
 from celery_guard.testing.services import MARIADB, POSTGRESQL, RABBITMQ, REDIS
 from celery_guard.testing.wire import Wire, wire
 
-__all__ = ["Place", "Stack", "open_stack"]
+__all__ = ["Place", "Stack", "open_stack", "small_disk"]
 
 
 @dataclass
@@ -117,6 +121,21 @@ _STORES: dict[str, _Opens] = {
 }
 
 
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of a few megabytes, to be filled up. Skips the test where nobody may mount one."""
+    mount = [*([] if os.geteuid() == 0 else ["sudo", "-n"])]
+    made = subprocess.run(
+        [*mount, "mount", "-t", "tmpfs", "-o", f"size=24m,mode=0700,uid={os.geteuid()}", "none", str(_made(folder))]
+    )
+    if made.returncode != 0:
+        pytest.skip("needs somebody who may mount a file system (root, or sudo without a password)")
+    try:
+        yield folder
+    finally:
+        subprocess.run([*mount, "umount", "--lazy", str(folder)], check=True)
+
+
 def _made(folder: Path) -> Path:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     return folder

@@ -19,13 +19,13 @@ from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED
 from celery_guard.operate.demo.nodes import children
 from celery_guard.store import open_store
-from tests.integration.fleet import Fleet, Worker
+from tests.integration.fleet import Fleet, Process, Worker
 from tests.model.trace import read
 
 from .history import History, calls_from, entries_from
 from .plan import Plan
 from .publish import Publisher
-from .stacks import Stack, open_stack
+from .stacks import Stack, open_stack, small_disk
 
 __all__ = ["LEASE", "Stage", "open_stage"]
 
@@ -60,6 +60,12 @@ class Stage:
         self.nodes: list[Worker] = []
         #: What the next process is started with, by node.
         self.environment: list[dict[str, str]] = []
+        #: A relay beside the nodes, which then have none; None where nodes relay.
+        self.relay: Process | None = None
+        #: Those that were told to end.
+        self.leaving: list[Worker] = []
+        #: The small file system that the database is on, if it is on one.
+        self.disk: Path | None = None
         self.log: list[str] = []
         self._began = time.monotonic()
         self._read = 0
@@ -67,29 +73,44 @@ class Stage:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def start(self, *environments: dict[str, str]) -> None:
-        """Start a node with each of these environments."""
-        self.environment = list(environments)
+    def start(self, *environments: dict[str, str], relay: bool) -> None:
+        """Start a node with each of these environments; with ``relay``, a relay beside them, and none in them."""
+        self.environment = [{**each, **({"CELERY_GUARD_RELAY": "false"} if relay else {})} for each in environments]
+        self.relay = self._relay() if relay else None
         self.nodes = [self._node(place, ready=False) for place in range(len(environments))]
         for node in self.nodes:
             node.ready()
 
     def keep_up(self) -> None:
         """Start what has ended again, as any supervisor would."""
+        self.leaving = [node for node in self.leaving if node.process.poll() is None]
         for place, node in enumerate(self.nodes):
             if node.process.poll() is not None:
                 node.kill()
                 self.say(f"node {place} has ended ({node.process.returncode}), and is started again")
                 self.nodes[place] = self._node(place, ready=False)
 
+        if self.relay is not None and self.relay.process.poll() is not None:
+            self.relay.kill()
+            self.say("the relay has ended, and is started again")
+            self.relay = self._relay()
+
     def replace(self, place: int) -> None:
         """Start a node in the place of one that is gone."""
         self.nodes[place] = self._node(place, ready=False)
 
     def _node(self, place: int, *, ready: bool) -> Worker:
-        wired = {"APP_BROKER": self.stack.broker.wired, "CELERY_GUARD_STORE": self.stack.store.wired}
-        trace = {"APP_TRACE": str(self.fleet.folder / "trace")}
-        return self.fleet.worker("prefork", 2, ready=ready, **wired, **trace, **self.environment[place])
+        return self.fleet.worker("prefork", 2, ready=ready, **self._wired(), **self.environment[place])
+
+    def _relay(self) -> Process:
+        return self.fleet.relay(**self._wired())
+
+    def _wired(self) -> dict[str, str]:
+        """What processes other than the publisher are told: where they find broker and store, and where to write down what they ask."""
+        return {
+            "APP_BROKER": self.stack.broker.wired, "CELERY_GUARD_STORE": self.stack.store.wired,
+            "APP_TRACE": str(self.fleet.folder / "trace"),
+        }  # fmt: skip
 
     def children(self) -> list[int]:
         """The pool's processes of all nodes."""
@@ -98,6 +119,8 @@ class Stage:
 
     def relays(self) -> list[int]:
         """The relays' processes, by the slots that they hold: a relay's token names its process."""
+        if self.relay is not None:
+            return [self.relay.process.pid]
         try:
             beats = self.fleet.store.heartbeats()
         except StoreError:
@@ -139,19 +162,20 @@ class Stage:
             self.keep_up()
             with suppress(StoreError):
                 counts = self.fleet.store.counts()
-                if not [state for state in counts if state not in ENDED] and all(job.told for job in self._rows()):
+                ended = not [state for state in counts if state not in ENDED]
+                if ended and not self.leaving and all(job.told for job in self._rows()):
                     return
                 if (sight := (self.returned(), sorted(counts.items()))) != seen:
                     seen, moved = sight, time.monotonic()
             time.sleep(0.2)
-        self.say("nothing moves any more")
+        self.say(f"nothing moves any more, and {len(self.leaving)} nodes that were told to end have not")
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
     def history(self, healed: datetime) -> History:
         """What is left."""
-        for node in self.nodes:
-            node.kill()
+        for process in self.fleet.workers:
+            process.kill()
         trace = self.fleet.folder / "trace"
         booked, orders = self._users()
         return History(
@@ -183,10 +207,18 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    broker: str, store: str, folder: Path, plan: Plan, *, private: bool = False, wired: bool = False
+    broker: str,
+    store: str,
+    folder: Path,
+    plan: Plan,
+    *,
+    private: bool = False,
+    wired: bool = False,
+    small: bool = False,
 ) -> Iterator[Stage]:
-    """A stage with its servers and the user's tables, and no node yet."""
+    """A stage with its servers and the user's tables, and no node yet; with ``small``, SQLite is on a small disk."""
     with ExitStack() as ending:
+        disk = ending.enter_context(small_disk(folder / "disk")) if small else None
         stack = open_stack(broker, store, folder, ending, private=private, wired=wired)
         with_tables = open_store(stack.store.url)
         with_tables.upgrade()
@@ -198,7 +230,9 @@ def open_stage(
             ending.callback(_drop_queue, fleet)
         if store != "redis":
             fleet.app.tables()
-        yield Stage(fleet, stack, plan, random.Random(f"{plan.seed} faults"))
+        stage = Stage(fleet, stack, plan, random.Random(f"{plan.seed} faults"))
+        stage.disk = disk
+        yield stage
 
 
 def _drop_queue(fleet: Fleet) -> None:

@@ -199,10 +199,9 @@ def a_fence_was_granted_twice(it: Spoiler) -> History:
 @breaks("leases_do_not_overlap")
 def a_live_lease_was_taken(it: Spoiler) -> History:
     claim = it.claim(it.ran()[1].id)
-    assert claim.ended is not None
     # within three seconds after the renewal, which was a second after the claim
-    stolen = Call("recover", claim.id, claim.fence, claim.owner, claim.began + 3.5, claim.ended + 3.5, True)
-    return replace(it.without_calls(claim.id, "settle"), calls=[*it.without_calls(claim.id, "settle").calls, stolen])
+    stolen = Call("recover", claim.id, claim.fence, claim.owner, claim.began + 3.5, claim.began + 3.6, True)
+    return Spoiler(it.without_calls(claim.id, "settle"), it.draw).with_calls(stolen)
 
 
 @breaks("one_settle_a_fence")
@@ -215,6 +214,16 @@ def an_attempt_ended_twice(it: Spoiler) -> History:
 def an_attempt_was_settled_and_recovered(it: Spoiler) -> History:
     claim = it.claim(it.ran()[1].id)
     return it.with_calls(Call("recover", claim.id, claim.fence, claim.owner, claim.began + 9, claim.began + 9.1, True))
+
+
+@breaks("one_settle_a_fence")
+def an_attempt_was_recovered_twice(it: Spoiler) -> History:
+    claim = it.claim(it.ran()[1].id)
+    lapsed = [
+        Call("recover", claim.id, claim.fence, claim.owner, claim.began + at, claim.began + at + 0.1, True)
+        for at in (9, 10)
+    ]
+    return Spoiler(it.without_calls(claim.id, "settle"), it.draw).with_calls(*lapsed)
 
 
 @breaks("one_settle_a_fence")
@@ -336,6 +345,19 @@ def test_what_nobody_knows_is_not_held_against_a_run() -> None:
     lost_claim = Call("claim", "plain-0.0", 0, None, 2.7)
     history = replace(good(1), calls=[*claims, dying, settled, lost_claim])
     assert not list(RULES["leases_do_not_overlap"](history))
+
+
+def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_claimed() -> None:
+    calls = [
+        Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
+        Call("recover", "plain-0.0", 1, "w", 4.2, 4.3, True),
+        Call("settle", "plain-0.0", 1, "w", 4.4, 4.5, True),
+    ]
+    history = replace(good(1), calls=calls)
+    assert not [
+        *RULES["leases_do_not_overlap"](history),
+        *RULES["one_settle_a_fence"](replace(history, booked=good(1).booked)),
+    ]
 
 
 def test_calls_are_read_from_a_trace() -> None:
