@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -118,6 +118,11 @@ class Settings(BaseModel):
         default=8, description="How often a job that nobody claims is published before it is dead (never_claimed)."
     )
 
+    log_format: Literal["celery", "json"] = Field(
+        default="celery",
+        description="How workers and beats format what they log: as Celery is told (worker_log_format), or as JSON, one object a line, with the "
+        "job's fields (needs celery-guard[json]).",
+    )
     telemetry_flush: _Positive = _seconds(
         2,
         "How long a process that ends (a pool's child, a relay) waits at most for its last spans to be exported. Longer: fewer spans are lost "

@@ -8,7 +8,6 @@ caller's all of it goes through that transaction, whose rows nobody else can see
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -24,8 +23,6 @@ from celery_guard.store.protocol import Store
 from .ownership import Ownership
 
 __all__ = ["EagerStore", "NoKeeper"]
-
-logger = logging.getLogger("celery_guard.run")
 
 
 class EagerStore:
@@ -71,8 +68,7 @@ class EagerStore:
         return None
 
     def note(self, id: str, failure: StoredFailure) -> None:
-        """An attempt that lost its job; it is said in the log."""
-        logger.warning("job %s: %s: %s", id, failure.type_name, failure.message)
+        """An attempt that lost its job. Whoever watches is told of it."""
 
 
 class NoKeeper:

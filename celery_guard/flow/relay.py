@@ -242,7 +242,6 @@ class Relay:
         if row.state in ENDED:
             self._tell(row, error)
         elif row.refusals + 1 >= self._settings.publish_attempts:
-            logger.error("job %s (%s) cannot be published and is dead now: %s", row.id, row.task, error)
             self._end(token, row, Reason.UNPUBLISHABLE, error)
         else:
             delay = _REFUSED.delay(row.refusals, self._draw, timedelta(seconds=1))

@@ -20,7 +20,6 @@ A body that writes through ``job.transaction()`` is settled in that transaction.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -46,8 +45,6 @@ from .lease import LeaseKeeper
 from .ownership import Ownership
 
 __all__ = ["Body", "Runner"]
-
-logger = logging.getLogger("celery_guard.run")
 
 
 class Body(Protocol):
@@ -152,7 +149,6 @@ class Runner:
     def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
         """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""
         self._store.note(granted.id, superseded(delivery, granted, outcome))
-        logger.warning("job %s: fence %d is not the owner any more; its outcome is void", granted.id, granted.fence)
         return Stale(granted.fence)
 
     def _conclude(

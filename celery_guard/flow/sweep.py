@@ -88,9 +88,6 @@ class Sweep:
             next = after_crash(attempt, contract, lease, self._crash_backoff, self._draw)
             if self._recover(attempt, self._settlement(attempt, next, None, crashed=True)):
                 moved += 1
-                logger.warning(
-                    "job %s (%s): the lease of %s lapsed, %s", attempt.id, attempt.task, attempt.owner, _words(next)
-                )
         return moved
 
     def recover_unclaimed(self) -> int:
@@ -128,7 +125,6 @@ class Sweep:
         failure = self._describe(
             attempt, TimeoutError(f"{why} (queue {attempt.queue}, {attempt.publications} publications)")
         )
-        logger.error("job %s (%s) is %s: %s", attempt.id, attempt.task, state.value, why)
         return self._recover(attempt, self._settlement(attempt, Next(state, reason), failure, crashed=False))
 
     def _recover(self, attempt: Attempt, settlement: Settlement) -> bool:
@@ -164,7 +160,3 @@ def _lapse_error(attempt: Attempt, next: Next) -> Exception:
     return RuntimeError(
         f"worker lost: the process {attempt.owner} did not renew its lease, which ended {attempt.leased} after the start"
     )
-
-
-def _words(next: Next) -> str:
-    return f"next attempt in {next.delay}" if next.again else f"the job is {next.state.value} ({next.reason})"

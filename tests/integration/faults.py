@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,4 +59,4 @@ def received(worker: Worker, id: str) -> int:
 
 def ignored(worker: Worker, id: str) -> int:
     """How many of them it has found nothing to do for."""
-    return worker.output().count(f"job {id}: nothing to do for this delivery")
+    return len(re.findall(rf"job {re.escape(id)} \(.*\): nothing to do for this delivery", worker.output()))

@@ -47,6 +47,7 @@ from celery_guard.watch.tracing import RunFacts, RunSpan
 from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import ETA, decode
 from .limits import greenlet_killed, greenlet_timed_out, soft_limit_allowed
+from .logged import note_attempt
 from .request import REVOKED
 from .result import decode_result, encode_result
 
@@ -110,6 +111,7 @@ class CeleryBody:
         """Run the body, and say in the guard's words how it came back."""
         attempt = CeleryAttempt(self._runtime, self._request, job)
         self.span = self._runtime.tracing.run(self._facts(job), self._request.headers or {})
+        note_attempt(job, self.span)
         # a late copy of the first message says 0
         self._request.retries = job.retries
         self._request.eta = self._request.get(ETA) or self._request.eta

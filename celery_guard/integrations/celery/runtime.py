@@ -34,6 +34,7 @@ from celery_guard.job.verdict import Enqueued
 from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Cancelled, Door, Store
+from celery_guard.watch.lines import Lines
 from celery_guard.watch.observers import Observers
 from celery_guard.watch.tracing import Tracing
 
@@ -74,6 +75,7 @@ class Runtime:
         self.sender: Any = None
         #: Those who are told what has happened.
         self.observers = Observers()
+        self.observers.add(Lines())
 
     def made_with(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these are the arguments it was made with."""

@@ -41,6 +41,7 @@ from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
 from .groups import members_of
 from .items import instead
+from .logged import masked_call
 from .passage import open_door
 from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
@@ -109,7 +110,7 @@ class Sender:
         if slot is not None:
             task_id, options = slot.id, with_slot(slot, options)
         wired = self._wired(task, contract, args, kwargs, gather)
-        draft, captured = self._draft(name, wired, countdown, eta, task_id, task, by_celery, options)
+        draft, captured = self._draft(name, wired, countdown, eta, task_id, task, contract, by_celery, options)
         span.built(draft.id, draft.queue, draft.headers)
         attempt = current_attempt.get()
         if attempt is not None and gather is None and draft.id == attempt.job.id:
@@ -169,13 +170,14 @@ class Sender:
 
     def _draft(
         self, name: str, wired: Wired, countdown: Any, eta: Any, task_id: str | None, task: Any,
-        by_celery: bool, options: dict[str, Any],
+        contract: Effective | None, by_celery: bool, options: dict[str, Any],
     ) -> tuple[Draft, Captured]:  # fmt: skip
         args, kwargs = wired.args, wired.kwargs
         in_canvas = by_celery or any(options.get(option) for option in _CANVAS)
         expires = options.pop("expires", getattr(task, "expires", None))
         try:
-            captured = capture(self._app, name, args, kwargs, {**options, "task_id": task_id, "expires": None})
+            shown = {} if contract is None else masked_call(args, kwargs)
+            captured = capture(self._app, name, args, kwargs, {**shown, **options, "task_id": task_id, "expires": None})
         except EncodeError as error:
             raise self._unencodable(name, args, kwargs, options, error) from error
         headers = captured.headers

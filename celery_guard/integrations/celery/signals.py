@@ -11,7 +11,7 @@ from typing import Any
 from celery import current_app, signals
 from celery.utils.dispatch import Signal
 
-from . import beat
+from . import beat, logged
 from .runtime import ATTRIBUTE, Runtime, runtime_of
 
 __all__ = ["connect", "job_dead"]
@@ -22,6 +22,7 @@ job_dead = Signal(name="job_dead", providing_args={"job_id", "error"})
 
 def connect() -> None:
     """Listen. Called for each app that gets a guard; connecting twice changes nothing."""
+    logged.connect()
     signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
     signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
     signals.worker_process_init.connect(_begun, dispatch_uid="celery-guard-child-begun")

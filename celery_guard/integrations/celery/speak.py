@@ -65,7 +65,6 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
             request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
             return _hand_back(runtime, task, settled)
         case Nothing(why=why):
-            logger.info("job %s: nothing to do for this delivery, the job is %s", request.id, why)
             raise Ignore(why)
         case Stale():
             raise Ignore("this attempt lost the job")

@@ -20,6 +20,7 @@ from celery import bootsteps
 
 from celery_guard.errors import ConfigurationError, GuardError, StoreError, StoreUnavailableError
 from celery_guard.job.envelope import HEADER
+from celery_guard.watch.json_lines import need_json
 
 from .facts import log_findings
 from .opening import named_task, raw_body, why_unfit
@@ -52,6 +53,8 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
         try:
             runtime.guard_named()
             runtime.register_aliases()
+            if runtime.settings.log_format == "json":
+                need_json()
             runtime.tracing  # noqa: B018 - made now, before any child
             self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)
