@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from celery_guard.contract.timing import Timing
-from celery_guard.job.row import Job, NewJob, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Job, NewJob, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
@@ -31,7 +31,7 @@ class EagerStore:
     def __init__(self, inner: Store | AttemptDoor) -> None:
         self._inner = inner
         #: The last message of the job, by its generation.
-        self._payload: tuple[int, Payload] | None = None
+        self._payload: tuple[int, StoredPayload] | None = None
 
     def enqueue(self, job: NewJob) -> Enqueued:
         """Write the row."""
@@ -59,7 +59,7 @@ class EagerStore:
         """A transaction for the body's own writes; a savepoint inside the caller's."""
         return self._inner.begin()
 
-    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+    def payload(self, id: str, generation: int | None = None) -> StoredPayload | None:
         """The last message of the job."""
         return None if self._payload is None or self._payload[0] != generation else self._payload[1]
 

@@ -22,7 +22,7 @@ from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import identify
 from celery_guard.errors import EnqueueError, PayloadError, PayloadTooLargeError
 from celery_guard.job.envelope import HEADER, Envelope
-from celery_guard.job.row import NewJob, Payload
+from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Enqueued
 from celery_guard.store.door import AsyncDoor, Door
@@ -127,12 +127,12 @@ def carry(draft: Draft, payload_limit: int) -> NewJob:
     )
 
 
-def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> Payload:
+def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> StoredPayload:
     """The message as it is stored, with the envelope in its headers, if it is not too large."""
     _refuse_long_names(draft, None if envelope is None else envelope.tenant)
     headers = draft.headers if envelope is None else {**draft.headers, HEADER: envelope.to_header()}
     try:
-        payload = Payload(draft.body, json.dumps(headers), json.dumps(draft.delivery))
+        payload = StoredPayload(draft.body, json.dumps(headers), json.dumps(draft.delivery))
     except (TypeError, ValueError) as error:
         raise PayloadError(
             f"{draft.task}: a header or delivery option is not plain JSON ({error}). Headers travel with every attempt; "

@@ -6,11 +6,12 @@ Any number may run; two at a time are active on a store, the rest stand by. A ro
 the relay was killed or paused, is due again after the hold; its message may then go out twice, which the claim makes harmless. A relay that
 wakes up late finds its token gone from the rows and marks nothing.
 
-Three kinds of trouble are kept apart:
+Four kinds of trouble are kept apart:
 
 ==================  ===========================================================================================
 the broker is down  rows are given back unharmed; the relay waits, longer each time, up to half a minute
 a row is refused    it alone is put off, longer each time; after ``publish_attempts`` it is dead (unpublishable)
+a message is gone   its row is dead (unpublishable) at once
 the store is down   nothing was marked; what was published is claimed or published again
 ==================  ===========================================================================================
 """
@@ -33,7 +34,7 @@ from celery_guard.job import event
 from celery_guard.job.decide import final
 from celery_guard.job.event import Tell, tell_nobody
 from celery_guard.job.failure import describe
-from celery_guard.job.row import Outgoing
+from celery_guard.job.row import Outgoing, StoredFailure
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.settings import Settings
@@ -125,7 +126,9 @@ class Relay:
         rows = self._store.take(token, self._settings.relay_batch, self._settings.relay_hold)
         if not rows:
             return 0
-        due = [row for row in rows if not (self._expired(token, row) or self._undeliverable(row))]
+        due = [
+            row for row in rows if not (self._expired(token, row) or self._gone(token, row) or self._undeliverable(row))
+        ]
         published = self._publisher.publish(due)
         if published.sent:
             self._store.sent(token, published.sent, self._settings.suspect_after)
@@ -226,6 +229,26 @@ class Relay:
         self._end(token, row, Reason.EXPIRED, DeadlinePassed("The deadline was over before the job was published."))
         return True
 
+    def _gone(self, token: str, row: Outgoing) -> bool:
+        """Nothing can be published without the message: the job ends here, or what is left of its end is said from here."""
+        if row.payload is not None:
+            return False
+        gone = JobFailed(
+            f"The message of job {row.id} (generation {row.generation}) is gone from the store: it was deleted by hand, or evicted. "
+            "Nothing can be published without it. Make the call again, under a new id.",
+            reason=Reason.UNPUBLISHABLE.value,
+        )
+        logger.error("job %s (%s, %s): %s", row.id, row.task, row.state, gone)
+        if row.state not in ENDED:
+            self._end(token, row, Reason.UNPUBLISHABLE, gone)
+        elif row.state in (State.DEAD, State.DROPPED):
+            self._tell(row, gone)
+        else:
+            # It is no failure, and no delivery can bring what it is: the store alone knows.
+            self._store.note(row.id, self._describe(row, gone))
+            self._store.told([(row.id, row.fence)])
+        return True
+
     def _undeliverable(self, row: Outgoing) -> bool:
         """A job is dead because no worker knows its task: no delivery could tell Celery, so it is told from here."""
         if row.state not in ENDED or row.reason is not Reason.UNKNOWN_TASK or self._sweep.knows(row.task):
@@ -250,9 +273,7 @@ class Relay:
             self._tell_of(event.Refused(row.id, row.task, row.queue, type(error).__name__, delay))
 
     def _end(self, token: str, row: Outgoing, reason: Reason, error: Exception) -> None:
-        failure = describe(
-            error, failure_class="permanent", task=row.task, worker=self._name, fence=row.fence, attempt=0
-        )
+        failure = self._describe(row, error)
         contract = self._sweep.contract_named(row.task)
         settlement = Settlement(
             row.id, row.fence, "", final(contract, reason, error).state, reason, told=row.kind is Kind.CARRIED,
@@ -260,6 +281,9 @@ class Relay:
         )  # fmt: skip
         if self._store.end(token, settlement):
             self._tell_of(event.Ended(row.id, row.task, settlement.state, reason, failure))
+
+    def _describe(self, row: Outgoing, error: Exception) -> StoredFailure:
+        return describe(error, failure_class="permanent", task=row.task, worker=self._name, fence=row.fence, attempt=0)
 
     def _outage(self, token: str, rows: Sequence[Outgoing], published: Published) -> None:
         if published.outage is None:

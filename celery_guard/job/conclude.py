@@ -41,7 +41,7 @@ from .outcome import (
     Returned,
     Stopped,
 )
-from .row import NewJob, Payload, StoredFailure, StoredResult
+from .row import NewJob, StoredFailure, StoredPayload, StoredResult
 from .settlement import Settlement
 from .state import Reason, State
 from .verdict import Granted
@@ -149,7 +149,7 @@ class _Writer:
         self,
         next: Next,
         error: BaseException | None,
-        payload: Payload | None = None,
+        payload: StoredPayload | None = None,
         *,
         queue: str | None = None,
         tell_within: timedelta | None = None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Union
 
-from .row import NewJob, Payload, StoredResult
+from .row import NewJob, StoredPayload, StoredResult
 from .state import Reason
 
 __all__ = [
@@ -54,7 +54,7 @@ class RetryAsked:
     error: BaseException | None
     #: None: by the contract's backoff.
     delay: timedelta | None
-    payload: Payload | None = None
+    payload: StoredPayload | None = None
     queue: str | None = None
     bounded: bool = True
 

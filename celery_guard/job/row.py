@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from .instant import Instant
 from .state import Kind, Reason, State
 
-__all__ = ["Attempt", "Job", "NewJob", "Outgoing", "Payload", "StoredFailure", "StoredResult"]
+__all__ = ["Attempt", "Job", "NewJob", "Outgoing", "StoredFailure", "StoredPayload", "StoredResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class StoredPayload:
     """A message, ready for a broker: the encoded body, and headers and delivery options as JSON text."""
 
     body: bytes
@@ -31,7 +31,7 @@ class NewJob:
     id: str
     task: str
     queue: str
-    payload: Payload
+    payload: StoredPayload
     kind: Kind = Kind.RUN
     priority: int | None = None
     tenant: str | None = None
@@ -94,7 +94,8 @@ class Outgoing:
     retries: int
     publications: int
     refusals: int
-    payload: Payload
+    #: None: it is gone from the store (deleted by hand, evicted), and the row can only be ended.
+    payload: StoredPayload | None
     tenant: str | None
     #: The deadline is over: end the job instead of publishing it.
     expired: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .row import NewJob, Payload, StoredFailure, StoredResult
+from .row import NewJob, StoredFailure, StoredPayload, StoredResult
 from .state import Kind, Reason, State
 
 __all__ = ["Settlement"]
@@ -38,7 +38,7 @@ class Settlement:
     result: StoredResult | None = None
     failure: StoredFailure | None = None
     #: For ``pending``: the message of the next generation, where it differs from this one.
-    payload: Payload | None = None
+    payload: StoredPayload | None = None
     #: With ``payload``: what it makes of the row, where that differs. A replacement may be another task, on another queue, and may
     #: have no guard.
     task: str | None = None

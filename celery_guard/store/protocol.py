@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
@@ -206,7 +206,7 @@ class Store(Operators, Protocol):
         """Now, by the store's clock."""
         ...
 
-    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+    def payload(self, id: str, generation: int | None = None) -> StoredPayload | None:
         """The stored message of a job; the latest generation by default."""
         ...
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from uuid import uuid4
 
-__all__ = ["database", "empty"]
+__all__ = ["database", "empty", "lose_message"]
 
 #: Rows that say which database this is and how new its tables are.
 _KEPT = ("guard_store", "guard_version")
@@ -94,6 +94,17 @@ def empty(url: str) -> None:
     kept.empty()
 
 
+def lose_message(url: str, id: str) -> None:
+    """Delete the message of a job behind the store's back, as a person or an eviction may."""
+    assert id.replace("-", "").isalnum(), id
+    if _kind(url) == "redis":
+        with _redis(url) as (client, tag):
+            client.delete(f"{tag}payload:{id}")
+        return
+    with closing(_connect(url)) as connection:
+        _run(connection, f"DELETE FROM guard_payload WHERE job = '{id}'")  # noqa: S608
+
+
 def _kind(url: str) -> str:
     scheme = urlsplit(url).scheme.partition("+")[0]
     return {"postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
@@ -101,13 +112,19 @@ def _kind(url: str) -> str:
 
 def _unlink(url: str, kept: Sequence[str]) -> None:
     """Delete the keys of a store, whose name is in the URL, but for those that are kept."""
-    import redis
-
-    tag = f"{{guard:{dict(parse_qsl(urlsplit(url).query))['name']}}}:"
-    with redis.Redis.from_url(urlunsplit(urlsplit(url)._replace(query=""))) as client:
+    with _redis(url) as (client, tag):
         found = [key for key in client.scan_iter(f"{tag}*", count=5000) if key.decode().removeprefix(tag) not in kept]
         if found:
             client.unlink(*found)
+
+
+@contextmanager
+def _redis(url: str) -> Iterator[tuple[Any, str]]:
+    """A connection, and what the keys of the store in the URL begin with."""
+    import redis
+
+    with redis.Redis.from_url(urlunsplit(urlsplit(url)._replace(query=""))) as client:
+        yield client, f"{{guard:{dict(parse_qsl(urlsplit(url).query))['name']}}}:"
 
 
 _OF_THIS_DATABASE = "SELECT table_name FROM information_schema.tables WHERE table_schema = "

@@ -7,7 +7,7 @@ import pytest
 from celery_guard.store import open_store
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import empty, lose_message
 
 
 @pytest.fixture(scope="module")
@@ -17,5 +17,6 @@ def subject(mariadb_url: str) -> Subject:
         url=mariadb_url,
         open=open_store,
         empty=empty,
+        lose_message=lose_message,
         round_trips={"enqueue": 5, "claim": 4, "settle": 6, "renew": 4},
     )

@@ -7,7 +7,7 @@ import pytest
 from celery_guard.store import open_store
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import empty, lose_message
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +17,7 @@ def subject(postgresql_url: str) -> Subject:
         url=postgresql_url,
         open=open_store,
         empty=empty,
+        lose_message=lose_message,
         busy=True,
         round_trips={"enqueue": 1, "enqueue 50": 3, "claim": 1, "settle": 1, "renew": 1},
     )

@@ -16,7 +16,7 @@ from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject, refuse_callers
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import accept, taken_ids
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import empty, lose_message
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def subject(redis_store_url: str) -> Subject:
         url=redis_store_url,
         open=open_store,
         empty=empty,
+        lose_message=lose_message,
         round_trips={"enqueue": 1, "claim": 1, "settle": 1, "renew": 1},
     )
 

@@ -16,7 +16,7 @@ from celery_guard.store.redis import scripts
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject, refuse_callers
 from celery_guard.testing.conformance.moves import eventually
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import empty, lose_message
 from celery_guard.testing.servers import PrivateServer, private_redis
 
 
@@ -37,7 +37,14 @@ def subject(node: PrivateServer) -> Iterator[Subject]:
     scripts.script.cache_clear()
     scripts._read = lambda name: f"#!lua\n{plain(name)}" if name == "store" else plain(name)
     trips = {"enqueue": 1, "claim": 1, "settle": 1, "renew": 1}
-    yield Subject(name="Redis Cluster", url=f"{node.url}?name=shop", open=open_store, empty=empty, round_trips=trips)
+    yield Subject(
+        name="Redis Cluster",
+        url=f"{node.url}?name=shop",
+        open=open_store,
+        empty=empty,
+        lose_message=lose_message,
+        round_trips=trips,
+    )
     scripts._read = plain
     scripts.script.cache_clear()
 

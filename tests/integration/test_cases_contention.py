@@ -44,7 +44,7 @@ from celery_guard.testing.conformance import TestCut as Operations
 from celery_guard.testing.conformance.builders import LONG, NONE, dead, keyed, new_id, new_job, retried, succeeded
 from celery_guard.testing.conformance.crowd import together
 from celery_guard.testing.conformance.moves import accept, eventually, found, lease_of, publish
-from celery_guard.testing.databases import empty
+from celery_guard.testing.databases import empty, lose_message
 from celery_guard.testing.driver import watched
 
 __all__ = ["opened_store", "store"]
@@ -76,7 +76,11 @@ DRIVERS = {"sqlite": "sqlite3.dbapi2", "postgresql": "psycopg", "mariadb": "pymy
 @pytest.fixture(scope="module", params=DATABASES)
 def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject(
-        name=request.param, url=request.getfixturevalue(f"{request.param}_url"), open=open_store, empty=empty
+        name=request.param,
+        url=request.getfixturevalue(f"{request.param}_url"),
+        open=open_store,
+        empty=empty,
+        lose_message=lose_message,
     )
 
 

@@ -40,7 +40,7 @@ from celery_guard.job.outcome import (
     Returned,
     Stopped,
 )
-from celery_guard.job.row import NewJob, Payload, StoredResult
+from celery_guard.job.row import NewJob, StoredPayload, StoredResult
 from celery_guard.job.state import Reason
 from celery_guard.watch.tracing import RunFacts, RunSpan
 
@@ -158,7 +158,7 @@ class CeleryBody:
         self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
         return True
 
-    def _stored(self, job: RunningJob) -> Payload | None:
+    def _stored(self, job: RunningJob) -> StoredPayload | None:
         return self._runtime.store.payload(job.id, job.generation)
 
     def _opened(self, job: RunningJob) -> Outcome | None:
@@ -282,7 +282,7 @@ class CeleryBody:
                 return Replaced(job, others)
         return HandedOver(tuple(attempt.handed_over))
 
-    def _next_payload(self, kept: Draft, changed: bool, generation: int) -> Payload | None:
+    def _next_payload(self, kept: Draft, changed: bool, generation: int) -> StoredPayload | None:
         """The message of the next generation; None where it is this one again, byte for byte."""
         if not changed:
             return None

@@ -28,7 +28,7 @@ from celery_guard.flow.run import Runner
 from celery_guard.job.delivery import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
 from celery_guard.job.outcome import Interrupted, Outcome, Rejected
 from celery_guard.job.refusal import explain_refusal
-from celery_guard.job.row import NewJob, Payload
+from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import ENDED, Reason, State
 from celery_guard.job.verdict import Duplicate, Enqueued
 from celery_guard.store.door import AsyncDoor, AttemptDoor
@@ -125,7 +125,7 @@ class EagerBody(CeleryBody):
                 return Rejected(error, False)
         return outcome
 
-    def _stored(self, job: RunningJob) -> Payload | None:
+    def _stored(self, job: RunningJob) -> StoredPayload | None:
         return self._run.store.payload(job.id, job.generation)
 
     def _follow(self) -> tuple[NewJob, ...]:

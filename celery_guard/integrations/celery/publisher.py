@@ -26,7 +26,7 @@ from kombu.exceptions import OperationalError
 from kombu.transport import virtual
 
 from celery_guard.flow.relay import Published
-from celery_guard.job.row import Outgoing
+from celery_guard.job.row import Outgoing, StoredPayload
 
 from .capture import decode
 from .confirms import Confirms
@@ -92,11 +92,8 @@ class BrokerPublisher:
 
     def tell(self, row: Outgoing, error: Exception) -> bool:
         """See :class:`~celery_guard.flow.relay.Publisher`. Celery's own backend does it all: result, chord part, errbacks."""
-        headers = json.loads(row.payload.headers)
         try:
-            args, kwargs, embed = decode(row.payload.body, json.loads(row.payload.delivery), headers)
-            request = Context({**headers, "args": args, "kwargs": kwargs, **(embed or {})})
-            self._app.backend.mark_as_failure(row.id, error, request=request, state=states.FAILURE)
+            self._app.backend.mark_as_failure(row.id, error, request=_request_of(row), state=states.FAILURE)
         except Exception as trouble:  # noqa: BLE001 - whatever ails the backend; it is told again later
             logger.error("Celery could not be told that job %s is dead: %s", row.id, trouble)
             return False
@@ -191,15 +188,16 @@ class BrokerPublisher:
                 return
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
-        delivery = json.loads(row.payload.delivery)
-        headers = json.loads(row.payload.headers)
+        payload = _payload_of(row)
+        delivery = json.loads(payload.delivery)
+        headers = json.loads(payload.headers)
         headers["retries"] = row.retries
         declare = []
         if delivery["declare"]:
             declare.append(self._app.amqp.queues[delivery["queue"]])
         exchange = delivery["exchange"]
         producer.publish(
-            row.payload.body,
+            payload.body,
             exchange=Exchange(exchange, type=delivery["exchange_type"]) if exchange else "",
             routing_key=delivery["routing_key"],
             priority=delivery["priority"],
@@ -210,6 +208,24 @@ class BrokerPublisher:
             **delivery["properties"],
             **options,
         )
+
+
+def _payload_of(row: Outgoing) -> StoredPayload:
+    if row.payload is None:
+        raise LookupError(f"the message of job {row.id} is gone from the store")
+    return row.payload
+
+
+def _request_of(row: Outgoing) -> Context | None:
+    """What Celery's backend goes by; None where the message is gone or cannot be read: then the result is all that can be told."""
+    try:
+        payload = _payload_of(row)
+        headers = json.loads(payload.headers)
+        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
+        return Context({**headers, "args": args, "kwargs": kwargs, **(embed or {})})
+    except Exception as error:  # noqa: BLE001 - what was stored may be damaged in any way
+        logger.error("job %s: what hangs on it cannot be told, for its message cannot be read: %s", row.id, error)
+        return None
 
 
 def _amqp_channel() -> type[Any]:

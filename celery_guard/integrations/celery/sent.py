@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery
 from kombu import Producer
 
-from celery_guard.job.row import Outgoing
+from celery_guard.job.row import Outgoing, StoredPayload
 
 __all__ = ["SentEvents"]
 
@@ -37,15 +37,15 @@ class SentEvents:
                 self._of, self._channel = connection, connection.channel()
             producer = Producer(self._channel, auto_declare=False)
             for row in rows:
-                if row.id in sent:
-                    self._dispatcher.publish("task-sent", _event(row), producer)
+                if row.id in sent and row.payload is not None:
+                    self._dispatcher.publish("task-sent", _event(row, row.payload), producer)
         except Exception as error:  # noqa: BLE001 - every transport has its own; the jobs are with the broker
             self._channel = None
             logger.warning("monitors were not told what was sent: %s", error)
 
 
-def _event(row: Outgoing) -> dict[str, Any]:
-    headers, delivery = json.loads(row.payload.headers), json.loads(row.payload.delivery)
+def _event(row: Outgoing, payload: StoredPayload) -> dict[str, Any]:
+    headers, delivery = json.loads(payload.headers), json.loads(payload.delivery)
     return {
         "uuid": row.id,
         "root_id": headers.get("root_id"),

@@ -19,8 +19,7 @@ from .terminal import Column
 from .words import ago, one_line, record
 
 if TYPE_CHECKING:
-    from celery_guard.flow.admin.actor import Actor
-    from celery_guard.job.row import Job, Payload
+    from celery_guard.job.row import Job, StoredPayload
 
 __all__ = ["dlq", "legible"]
 
@@ -113,7 +112,7 @@ def _team(target: Target, job: Job) -> str:
     return target.runtime.contract_named(job.task).owner or ""
 
 
-def _message(payload: Payload) -> dict[str, Any]:
+def _message(payload: StoredPayload) -> dict[str, Any]:
     return {
         "headers": json.loads(payload.headers),
         "delivery": json.loads(payload.delivery),

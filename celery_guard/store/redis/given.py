@@ -9,7 +9,7 @@ import secrets
 from typing import Any
 
 from celery_guard.job.instant import microseconds
-from celery_guard.job.row import NewJob, Payload, StoredFailure
+from celery_guard.job.row import NewJob, StoredFailure, StoredPayload
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason
 from celery_guard.job.text import clean
@@ -43,7 +43,7 @@ def new_job(new: NewJob, call: str) -> dict[str, Any]:
     )
 
 
-def letter(payload: Payload) -> tuple[bytes, bytes, bytes]:
+def letter(payload: StoredPayload) -> tuple[bytes, bytes, bytes]:
     """A message: body, headers, delivery."""
     return payload.body, payload.headers.encode(), payload.delivery.encode()
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_guard.job.instant import Instant, instant_to_datetime
-from celery_guard.job.row import Attempt, Job, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.job.verdict import (
     Accepted,
@@ -153,7 +153,7 @@ def outgoing(answer: Sequence[Any], now: int) -> Outgoing:
         retries=_count(row, "retries"),
         publications=_count(row, "publications"),
         refusals=_count(row, "refusals"),
-        payload=_payload(letter),
+        payload=payload(letter),
         tenant=row.get("tenant"),
         expired=state not in ENDED and deadline is not None and deadline <= now,
         holder=row.get("holder"),
@@ -161,14 +161,14 @@ def outgoing(answer: Sequence[Any], now: int) -> Outgoing:
     )
 
 
-def payload(answer: Sequence[Any]) -> Payload | None:
+def payload(answer: Sequence[Any]) -> StoredPayload | None:
     """A message; None where there is none."""
     return None if answer[0] is None else _payload(answer)
 
 
-def _payload(answer: Sequence[bytes]) -> Payload:
+def _payload(answer: Sequence[bytes]) -> StoredPayload:
     body, headers, delivery = answer
-    return Payload(body, text(headers), text(delivery))
+    return StoredPayload(body, text(headers), text(delivery))
 
 
 def attempt(answer: Sequence[Any], now: int) -> Attempt:

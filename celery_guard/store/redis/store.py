@@ -42,7 +42,7 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from celery_guard.job.instant import microseconds
-from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.text import clean
@@ -247,7 +247,7 @@ class RedisStore(RedisOperators):
         """Now, by the server's clock."""
         return rows.instant_at(self._server.run("clock", {}))
 
-    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+    def payload(self, id: str, generation: int | None = None) -> StoredPayload | None:
         """The stored message of a job; the latest generation by default."""
         words = {"id": id} if generation is None else {"id": id, "generation": str(generation)}
         return rows.payload(self._server.run("payload", words))

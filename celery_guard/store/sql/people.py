@@ -10,7 +10,7 @@ from sqlalchemy import literal_column
 from sqlalchemy.engine import Connection, RowMapping
 
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
-from celery_guard.job.row import Job, Payload
+from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import Reason, State
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Replayed
 
@@ -63,10 +63,10 @@ def jobs(
     return [rows.job(row) for row in found.mappings()]
 
 
-def payload_of(connection: Connection, id: str, generation: int | None) -> Payload | None:
+def payload_of(connection: Connection, id: str, generation: int | None) -> StoredPayload | None:
     """The stored message of a job."""
     for body, headers, delivery in connection.execute(statements.payload_of(id, generation)):
-        return Payload(bytes(body), headers, delivery)
+        return StoredPayload(bytes(body), headers, delivery)
     return None
 
 

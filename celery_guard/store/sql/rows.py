@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 
 from celery_guard.job.instant import Instant, instant_to_datetime
-from celery_guard.job.row import Attempt, Job, Outgoing, Payload, StoredFailure
+from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.job.verdict import Granted
 
@@ -94,7 +94,7 @@ def outgoing(row: RowMapping) -> Outgoing:
         retries=row["retries"],
         publications=row["publications"],
         refusals=row["refusals"],
-        payload=Payload(bytes(row["body"]), row["headers"], row["delivery"]),
+        payload=None if row["body"] is None else StoredPayload(bytes(row["body"]), row["headers"], row["delivery"]),
         tenant=row["tenant"],
         expired=bool(row["expired"]),
         holder=row["holder"],

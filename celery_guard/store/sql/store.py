@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from celery_guard.job.instant import microseconds
-from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
@@ -231,7 +231,7 @@ class SqlStore(SqlOperators):
         """Now, by the database's clock."""
         return self._database.each(lambda connection, again: people.clock(connection))
 
-    def payload(self, id: str, generation: int | None = None) -> Payload | None:
+    def payload(self, id: str, generation: int | None = None) -> StoredPayload | None:
         """The stored message of a job; the latest generation by default."""
         return self._database.each(lambda connection, again: people.payload_of(connection, id, generation))
 

@@ -5,11 +5,11 @@ A whole test module of a store::
     import pytest
 
     from celery_guard.testing.conformance import *  # noqa: F403
-    from my_store import MyCallers, empty, open_store
+    from my_store import MyCallers, empty, lose_message, open_store
 
     @pytest.fixture(scope="module")
     def subject():
-        return Subject(name="mine", url="mydb://...", open=open_store, empty=empty)
+        return Subject(name="mine", url="mydb://...", open=open_store, empty=empty, lose_message=lose_message)
 
     @pytest.fixture
     def caller(subject):           # transactions of somebody else's program on the same database,

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-from celery_guard.job.row import Attempt, NewJob, Outgoing, Payload, StoredFailure, StoredResult
+from celery_guard.job.row import Attempt, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted
@@ -47,8 +47,8 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def payload(body: bytes = b"[[], {}, {}]", headers: str = "{}", delivery: str = "{}") -> Payload:
-    return Payload(body=body, headers=headers, delivery=delivery)
+def payload(body: bytes = b"[[], {}, {}]", headers: str = "{}", delivery: str = "{}") -> StoredPayload:
+    return StoredPayload(body=body, headers=headers, delivery=delivery)
 
 
 def new_job(**given: Any) -> NewJob:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.job.verdict import NotDue
@@ -11,7 +13,8 @@ from celery_guard.store.protocol import Store
 
 from .builders import LONG, NONE, SOON, ended, failure, keyed, new_id, new_job, payload, recovered, succeeded
 from .crowd import together
-from .moves import accept, claim, eventually, found, publish, row_of, start, store_now, take, taken_ids
+from .moves import accept, claim, eventually, found, publish, row_of, start, store_now, succeed, take, taken_ids
+from .subject import Subject
 
 __all__ = ["TestDoubling", "TestGiveBack", "TestRelay", "TestTokens"]
 
@@ -232,6 +235,25 @@ class TestGiveBack:
         assert store.end("relay-1", ended(row, told=False, tell_within=NONE))
         [again] = eventually(lambda: take(store))
         assert (again.id, again.state, again.reason) == (job.id, State.DEAD, Reason.UNPUBLISHABLE)
+
+    @pytest.mark.parametrize("untold", [False, True], ids=["waiting", "to be told"])
+    def test_a_row_whose_message_is_gone_is_taken_to_be_ended(
+        self, store: Store, subject: Subject, untold: bool
+    ) -> None:
+        job = new_job()
+        if untold:
+            succeed(store, job, told=False, tell_within=NONE, keep=NONE)
+        else:
+            accept(store, job)
+        subject.lose_message(subject.url, job.id)
+        [row] = eventually(lambda: take(store, "relay-1"))
+        assert (row.id, row.payload) == (job.id, None)
+        if untold:
+            store.told([(job.id, row.fence)])
+        else:
+            assert store.end("relay-1", ended(row, keep=NONE))
+        assert eventually(lambda: store.retain(10)) == 1
+        assert store.next_due() is None
 
     def test_a_row_that_was_not_taken_is_not_ended(self, store: Store) -> None:
         job = new_job()

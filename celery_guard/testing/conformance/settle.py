@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from celery_guard.job.row import Payload, StoredResult
+from celery_guard.job.row import StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Conflict
@@ -94,7 +94,7 @@ class TestSettle:
     def test_a_new_payload_is_the_next_generation(self, store: Store) -> None:
         job = new_job(payload=payload(b"first"))
         granted = start(store, job)
-        second = Payload(b"second \xff", '{"retries": 1}', '{"priority": 3}')
+        second = StoredPayload(b"second \xff", '{"retries": 1}', '{"priority": 3}')
         assert store.settle(retried(granted, payload=second))
         [row] = take(store)
         assert (row.generation, row.payload) == (1, second)

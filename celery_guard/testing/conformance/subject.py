@@ -28,6 +28,8 @@ class Subject:
     open: Callable[[str], Store]
     #: A module-level function that deletes every row at a URL, but keeps the tables and the store's identity.
     empty: Callable[[str], None]
+    #: A module-level function that deletes the message of the job of an id at a URL, and leaves its row.
+    lose_message: Callable[[str, str], None]
     #: An uncommitted holder of a key is answered ``Busy`` at once, instead of being waited for.
     busy: bool = False
     #: Two transactions may write at the same time.

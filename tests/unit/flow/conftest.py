@@ -12,8 +12,13 @@ from celery_guard.store.protocol import Store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'guard.db'}")
+def store_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'guard.db'}"
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    store = open_store(store_url)
     store.upgrade()
     yield store
     store.close()

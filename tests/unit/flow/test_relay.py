@@ -14,8 +14,9 @@ from celery_guard.flow.sweep import Sweep
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.settings import read_settings
 from celery_guard.store.protocol import Store
-from celery_guard.testing.conformance.builders import new_job
-from celery_guard.testing.conformance.moves import accept, eventually, found
+from celery_guard.testing.conformance.builders import NONE, new_job
+from celery_guard.testing.conformance.moves import accept, eventually, found, succeed
+from celery_guard.testing.databases import lose_message
 
 from .nodes import Broker, Watched
 
@@ -142,6 +143,31 @@ def test_a_dead_job_that_cannot_be_published_is_told_from_here(store: Store) -> 
     eventually(relay.once)
     assert broker.told == [job.id]
     assert found(store, job.id).told
+
+
+def test_a_job_whose_message_is_gone_is_dead_at_once_and_says_what_is_missing(store: Store, store_url: str) -> None:
+    job, good, broker = new_job(), new_job(), Broker()
+    accept(store, job, good)
+    lose_message(store_url, job.id)
+    relay = relay_on(store, broker)
+    relay.once()
+    assert broker.taken == [good.id]
+    row = found(store, job.id)
+    assert (row.state, row.reason, row.told) == (State.DEAD, Reason.UNPUBLISHABLE, False)
+    [failure] = row.failures
+    assert f"The message of job {job.id} (generation 0) is gone from the store" in failure.message
+    eventually(relay.once)
+    assert (broker.told, found(store, job.id).told) == ([job.id], True)
+
+
+def test_a_success_whose_message_is_gone_before_it_was_told_is_no_failure(store: Store, store_url: str) -> None:
+    granted, broker = succeed(store, told=False, tell_within=NONE), Broker()
+    lose_message(store_url, granted.id)
+    eventually(relay_on(store, broker).once)
+    row = found(store, granted.id)
+    assert (row.state, row.told, row.due) == (State.SUCCEEDED, True, None)
+    assert [failure.type_name for failure in row.failures] == ["celery_guard.errors.JobFailed"]
+    assert broker.told == []
 
 
 def test_a_message_without_a_guard_ends_when_it_is_published(store: Store) -> None:

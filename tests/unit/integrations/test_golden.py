@@ -22,7 +22,7 @@ from celery_guard.flow.ownership import Ownership
 from celery_guard.integrations.celery.capture import decode
 from celery_guard.job.envelope import HEADER, VERSION, Envelope, open_header
 from celery_guard.job.instant import Instant
-from celery_guard.job.row import Payload as Stored
+from celery_guard.job.row import StoredPayload as Stored
 from celery_guard.job.verdict import Granted
 
 FOLDER = Path(__file__).parents[2] / "golden"

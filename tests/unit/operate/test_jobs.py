@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from celery_guard.job.row import Payload
+from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.store.protocol import Cancelled, Quarantined, Replayed
 
 from .shop import NOW, Canned, Run, a_failure, a_job, answer_of
 
 SECRET = "4111-1111"
-MESSAGE = Payload(
+MESSAGE = StoredPayload(
     body=f'[["{SECRET}"], {{}}, {{}}]'.encode(), headers=f'{{"argsrepr": "{SECRET}"}}', delivery='{"queue": "celery"}'
 )
 DEAD = a_job(
@@ -167,7 +167,7 @@ def test_the_whole_message_of_a_dead_letter_is_shown_where_it_is_asked_for(run: 
 
 
 def test_a_body_that_is_no_text_is_shown_as_base64(run: Run) -> None:
-    raw = Payload(body=b"\xff\x00", headers="{}", delivery="{}")
+    raw = StoredPayload(body=b"\xff\x00", headers="{}", delivery="{}")
     assert (
         answer_of(run("dlq", "show", "7e1f", "--reveal", "--json", store=dead_store(payload=raw)))["body"]
         == "base64:/wA="

@@ -60,8 +60,7 @@ for place = 1, math.min(given.limit, #due) do
     local generation = row.generation or '0'
     local letter = redis.call('HMGET', STORE .. 'payload:' .. id,
         generation .. ':body', generation .. ':headers', generation .. ':delivery')
-    if letter[1] then
-        taken[#taken + 1] = { id, answer(id), letter[1], letter[2], letter[3] }
-    end
+    -- A row whose message is gone comes too, with `false` for it, to be ended.
+    taken[#taken + 1] = { id, answer(id), letter[1], letter[2], letter[3] }
 end
 return taken

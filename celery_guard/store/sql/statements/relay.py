@@ -77,7 +77,7 @@ def take(token: str, ids: Collection[str], hold: int) -> Update:
 
 
 def taken(token: str, ids: Collection[str]) -> Select[Any]:
-    """What a relay has to know to publish the rows that it has taken."""
+    """What a relay has to know to publish the rows that it has taken; a row whose message is gone comes too, to be ended."""
     expired = case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= now()), 1), else_=0)
     return (
         select(
@@ -85,7 +85,7 @@ def taken(token: str, ids: Collection[str]) -> Select[Any]:
             job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, job.c.fence, expired.label("expired"),
             payload.c.body, payload.c.headers, payload.c.delivery,
         )
-        .join_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
+        .outerjoin_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
         .where(job.c.id.in_(ids), job.c.relay == token)
     )  # fmt: skip
 
