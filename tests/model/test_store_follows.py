@@ -21,6 +21,7 @@ from celery_guard.job.verdict import Granted, Leased, NotDue, Settled
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import LONG, NONE, new_id, new_job
+from celery_guard.testing.databases import empty
 
 from . import rules
 from .rules import ENDED, LATER, NEVER, NOW, End, Mine, Row, Seen
@@ -186,8 +187,11 @@ class Walk(RuleBasedStateMachine):
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb", "redis"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     name = "redis_store_url" if request.param == "redis" else f"{request.param}_url"
-    opened = open_store(request.getfixturevalue(name))
+    url = request.getfixturevalue(name)
+    opened = open_store(url)
     opened.upgrade()
+    # what other tests have left there may be no row of any model
+    empty(url)
     yield opened
     opened.close()
 
