@@ -76,8 +76,8 @@ class Sweep:
         return self.recover_lapsed() + self.recover_unclaimed() + self.forget()
 
     def forget(self) -> int:
-        """Delete what was kept for long enough; how many jobs and rows of the audit went."""
-        return self._store.retain(_LIMIT) + self._store.retain_audit(self._settings.keep_audit, _LIMIT)
+        """Delete what has been kept for long enough: ended jobs, and messages in quarantine; how many went."""
+        return self._store.retain(_LIMIT) + self._store.retain_quarantined(_LIMIT, self._settings.keep_dead)
 
     def recover_lapsed(self) -> int:
         """Take jobs from owners whose lease has lapsed: to run again, or to their end."""

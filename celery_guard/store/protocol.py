@@ -171,6 +171,10 @@ class Store(Operators, Protocol):
         """Delete up to ``limit`` rows whose time is over, with all that belongs to them; how many went."""
         ...
 
+    def retain_quarantined(self, limit: int, keep: timedelta) -> int:
+        """Delete up to ``limit`` messages that have been in quarantine for longer than ``keep``, oldest first; how many went."""
+        ...
+
     # -- people ---------------------------------------------------------------------------------------------------
 
     def job(self, id: str) -> Job | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import redis
 from celery_guard.job.state import ENDED, State
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
+from celery_guard.store.redis import store as redis_store
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject, refuse_callers
 from celery_guard.testing.conformance.builders import new_job
@@ -41,6 +43,26 @@ def test_jobs_that_come_together_leave_in_the_order_in_which_they_came(store: St
     accept(store, *jobs)
     assert taken_ids(store) == [job.id for job in jobs]
     assert [job.id for job in store.jobs()] == [job.id for job in reversed(jobs)]
+
+
+@pytest.mark.parametrize(("most", "most_bytes"), [(2, 1000), (1000, 20)], ids=["messages", "bytes"])
+def test_the_quarantine_does_not_fill_the_memory_that_jobs_are_accepted_into(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, most_bytes: int
+) -> None:
+    monkeypatch.setattr(redis_store, "QUARANTINE_MOST", most)
+    monkeypatch.setattr(redis_store, "QUARANTINE_BYTES", most_bytes)
+    words = {"queue": "q", "headers": "", "content_type": "", "content_encoding": "", "reason": ""}
+    numbers = [store.quarantine(body=b"x" * 10, **words) for _ in range(5)]
+    assert [message.id for message in store.quarantined()] == numbers[:2:-1]
+    assert caplog.text.count("the quarantine is full: its 1 oldest messages are gone") == 3
+    large = store.quarantine(body=b"x" * 30, **words)
+    kept = [message.id for message in store.quarantined()]
+    assert kept[0] == large, "what is larger than all the room there is has it for itself"
+    assert store.retain_quarantined(10, timedelta(0)) == len(kept)
+    store.quarantine(body=b"x" * 10, **words)
+    assert len([store.quarantine(body=b"x" * 10, **words), *store.quarantined()]) == 3, (
+        "the bytes of what went count no more"
+    )
 
 
 #: What the keys of an index begin with.

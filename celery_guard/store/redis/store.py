@@ -25,7 +25,7 @@ slot of a cluster. None ever expires: what is over is forgotten by :meth:`RedisS
 ``quarantine``          zset    by number: messages nobody could open; each has a hash ``quarantine:NUMBER``
 ``quarantine_kept``     zset    those of them that nobody has released or discarded
 ``quarantine_handled``  zset    by time: those that somebody has
-``quarantine_tokens``   hash    which call has written which of them, and the last number
+``quarantine_tokens``   hash    which call has written which of them, the last number, and the bytes of all
 ``started``             hash    when a job of a queue was last started
 ``wake``                list    one element while there may be work that no relay has been called for
 ======================  ======  ===================================================================================
@@ -36,6 +36,7 @@ what is due, lapsed or over is the low end of an index, and a list is read a pag
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -53,9 +54,15 @@ from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, 
 from . import given, rows
 from .operators import RedisOperators
 
-__all__ = ["RedisStore"]
+__all__ = ["QUARANTINE_BYTES", "QUARANTINE_MOST", "RedisStore"]
+
+logger = logging.getLogger("celery_guard.store")
 
 T = TypeVar("T")
+
+#: The quarantine is not to fill the memory that jobs are accepted into: beyond so many messages, or bytes of theirs, the oldest go.
+QUARANTINE_MOST = 10_000
+QUARANTINE_BYTES = 64 * 1024 * 1024
 
 #: How many rows one script looks at for a list that people asked for.
 _BUDGET = 1000
@@ -189,6 +196,11 @@ class RedisStore(RedisOperators):
         gone: int = self._server.run("retain", {"limit": min(limit, BATCH)})
         return gone
 
+    def retain_quarantined(self, limit: int, keep: timedelta) -> int:
+        """Forget messages that have been in quarantine for longer than ``keep``, oldest first; how many went."""
+        gone: int = self._server.run("retain_quarantined", {"limit": min(limit, BATCH), "keep": microseconds(keep)})
+        return gone
+
     # -- people ---------------------------------------------------------------------------------------------------
 
     def job(self, id: str) -> Job | None:
@@ -292,8 +304,13 @@ class RedisStore(RedisOperators):
         if delivery is not None:
             words["delivery"] = delivery
         cleaned = {name: clean(word) for name, word in words.items()}
-        number: int = self._server.run("quarantine", {**cleaned, "mark": token or _mark()}, body)
-        return number
+        bounds = {"mark": token or _mark(), "most": QUARANTINE_MOST, "most_bytes": QUARANTINE_BYTES}
+        number, gone = self._server.run("quarantine", {**cleaned, **bounds}, body)
+        if gone:
+            logger.error(
+                "the quarantine is full: its %d oldest messages are gone, to make room for message %d", gone, number
+            )
+        return int(number)
 
     def quarantined(self, limit: int = 100, *, handled: bool = False, before: int | None = None) -> list[Quarantined]:
         """Messages in quarantine, newest first, without their bodies."""

@@ -194,6 +194,12 @@ class SqlStore(SqlOperators):
             lambda connection, skip_locked: sweep.retain(connection, min(limit, BATCH), skip_locked=skip_locked)
         )
 
+    def retain_quarantined(self, limit: int, keep: timedelta) -> int:
+        """Delete up to ``limit`` messages that have been in quarantine for longer than ``keep``."""
+        return self._database.begin(
+            lambda connection, again: sweep.retain_quarantined(connection, min(limit, BATCH), keep)
+        )
+
     # -- people ---------------------------------------------------------------------------------------------------
 
     def job(self, id: str) -> Job | None:

@@ -15,7 +15,7 @@ from . import rows
 from .statements import sweep as statements
 from .tables import job
 
-__all__ = ["defer", "overdue", "retain"]
+__all__ = ["defer", "overdue", "retain", "retain_quarantined"]
 
 
 def overdue(connection: Connection, state: State, limit: int, margin: timedelta = timedelta(0)) -> list[Attempt]:
@@ -38,3 +38,9 @@ def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:
     connection.execute(statements.forget_silent())
     connection.execute(statements.forget_handled())
     return len(ids)
+
+
+def retain_quarantined(connection: Connection, limit: int, keep: timedelta) -> int:
+    """Delete messages that have been in quarantine for long enough; how many went."""
+    numbers = list(connection.execute(statements.set_aside_before(limit, microseconds(keep))).scalars())
+    return connection.execute(statements.forget_messages(numbers)).rowcount if numbers else 0

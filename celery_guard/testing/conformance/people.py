@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -327,3 +328,17 @@ class TestQuarantine:
         [message] = store.quarantined()
         assert message.reason.startswith("before")
         assert message.reason.endswith("after")
+
+    def test_a_message_that_was_kept_for_long_enough_is_deleted_oldest_first(self, store: Store) -> None:
+        numbers = [self._keep(store, b"x") for _ in range(5)]
+        assert eventually(lambda: store.retain_quarantined(2, NONE)) == 2
+        assert [message.id for message in store.quarantined()] == numbers[:1:-1]
+        assert store.message(numbers[0]) is None
+        assert eventually(lambda: store.retain_quarantined(100, NONE)) == 3
+        assert store.quarantined() == []
+        assert store.retain_quarantined(100, NONE) == 0
+
+    def test_a_message_that_is_to_be_kept_is_kept(self, store: Store) -> None:
+        number = self._keep(store, b"x")
+        assert store.retain_quarantined(100, timedelta(minutes=5)) == 0
+        assert [message.id for message in store.quarantined()] == [number]

@@ -126,3 +126,12 @@ def test_the_sweep_waits_between_two_passes(store: Store) -> None:
     second, _ = lapse(store)
     sweep.maybe()
     assert found(store, second.id).state is State.RUNNING
+
+
+def test_messages_in_quarantine_are_kept_as_long_as_dead_letters(store: Store) -> None:
+    words = {"headers": "", "content_type": "", "content_encoding": "", "reason": "nobody could open it"}
+    store.quarantine(queue="default", body=b"?", **words)
+    assert sweep_on(store).once() == 0
+    assert len(store.quarantined()) == 1
+    assert eventually(sweep_on(store, keep_dead=0.001).once) == 1
+    assert store.quarantined() == []

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store row quarantined_rows
 -- Forget jobs whose time is over, with all that belongs to them, slots that were silent for a day, and messages that were handled long ago; how many jobs went.
 local SILENT = 86400 * 1000000
 -- What a person has released or discarded is kept for people who look: 30 days.
@@ -20,12 +20,6 @@ for _, name in ipairs(silent) do
 end
 local handled = redis.call('ZRANGEBYSCORE', STORE .. 'quarantine_handled', '-inf', integer(NOW - KEEP_HANDLED), 'LIMIT', 0, 100)
 for _, number in ipairs(handled) do
-    local token = redis.call('HGET', STORE .. 'quarantine:' .. number, 'token')
-    redis.call('DEL', STORE .. 'quarantine:' .. number)
-    redis.call('ZREM', STORE .. 'quarantine', number)
-    redis.call('ZREM', STORE .. 'quarantine_handled', number)
-    if token then
-        redis.call('HDEL', STORE .. 'quarantine_tokens', token)
-    end
+    forget_message(number)
 end
 return #ids

@@ -15,7 +15,7 @@ from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, p
 
 from . import fixed
 
-__all__ = ["BELONGINGS", "defer", "forget", "forget_handled", "forget_silent", "over", "overdue"]
+__all__ = ["BELONGINGS", "defer", "forget", "forget_handled", "forget_messages", "forget_silent", "over", "overdue", "set_aside_before"]
 
 #: What belongs to a job and goes with it.
 BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)
@@ -82,3 +82,14 @@ def forget_silent() -> Delete:
 def forget_handled() -> Delete:
     """Delete messages from quarantine that were released or discarded long ago."""
     return delete(quarantine).where(quarantine.c.handled < now() - _KEEP_HANDLED)
+
+
+def set_aside_before(limit: int, keep: int) -> Select[Any]:
+    """Of the oldest messages in quarantine those that came before ``keep`` microseconds. Their numbers rise as they come."""
+    oldest = select(quarantine.c.number, quarantine.c.received).order_by(quarantine.c.number).limit(limit).subquery()
+    return select(oldest.c.number).where(oldest.c.received <= now() - keep)
+
+
+def forget_messages(numbers: Collection[int]) -> Delete:
+    """Delete messages in quarantine."""
+    return delete(quarantine).where(quarantine.c.number.in_(numbers))
