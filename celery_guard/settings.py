@@ -151,6 +151,12 @@ class Settings(BaseModel):
         2, "The upper end of the first delay after a process died under a job; doubled for each crash."
     )
     crash_cap: _Positive = _seconds(60, "No delay after a crash is longer.")
+    max_interruptions: _Count = Field(
+        default=100,
+        description="How often in a row a job may be interrupted by what has nothing to do with it (a worker that is told to stop, a key "
+        "that is being taken when the job's end is written) before it is dead (interrupted, held_key). Such an attempt is not counted, and the "
+        "first few of them start again at once; the delays after that grow to five minutes, so that 100 take hours of nothing else.",
+    )
     sweep_every: _Positive = _seconds(5, "How often lapsed leases, suspects and old rows are looked for.")
     tell_within: _Positive = _seconds(
         60, "How long an attempt that settled its job has to report to Celery before the sweep has it reported again."

@@ -27,12 +27,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, StoreError
+from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, KeyBusy, StoreError
 from celery_guard.job import event
 from celery_guard.job.conclude import conclude, held_since, superseded
 from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
 from celery_guard.job.event import Tell, tell_nobody
-from celery_guard.job.outcome import Failed, Held, Outcome, Stopped
+from celery_guard.job.outcome import Contended, Failed, Held, Outcome, Stopped
 from celery_guard.job.row import StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
@@ -136,6 +136,11 @@ class Runner:
                 written = self._settle(own, settlement)
             except StoreError:
                 raise
+            except KeyBusy as busy:
+                logger.warning("job %s runs again, for its end could not be written: %s", granted.id, busy)
+                outcome = Contended(busy)
+                settlement, ending = self._conclude(delivery, granted, outcome, own)
+                written = self._store.settle(settlement)
             except Exception as error:  # noqa: BLE001 - the database has something against the body's own writes
                 outcome = Failed(error)
                 settlement, ending = self._conclude(delivery, granted, outcome, own)

@@ -17,9 +17,11 @@ from celery_guard.settings import Settings
 
 from .decide import (
     Next,
+    after_contention,
     after_failure,
     after_given_back,
     after_hold,
+    after_interruption,
     after_limit,
     after_retry_asked,
     final,
@@ -28,6 +30,7 @@ from .decide import (
 from .delivery import Again, Dead, Delivery, Done, Ending, Withdrawn
 from .failure import describe
 from .outcome import (
+    Contended,
     Failed,
     HandedOver,
     Held,
@@ -101,7 +104,9 @@ def conclude(
             next = after_limit(granted, contract, elapsed, draw)
             return write.next(next, error, tell_within=timedelta(0))
         case Interrupted(error=error, by_shutdown=True):
-            return write.uncharged(error)
+            return write.interrupted(after_interruption(granted, contract, settings.max_interruptions, draw), error)
+        case Contended(error=error):
+            return write.interrupted(after_contention(granted, contract, settings.max_interruptions, draw), error)
         case Interrupted(error=error):
             return write.next(after_failure(granted, error, contract, elapsed, draw), error)
 
@@ -203,13 +208,18 @@ class _Writer:
             next, error
         )
 
-    def uncharged(self, error: BaseException) -> tuple[Settlement, Ending]:
-        next = Next(State.PENDING, Reason.INTERRUPTED)
-        return self._settlement(next.state, next.reason, charged=False), Again(next, error)
+    def interrupted(self, next: Next, error: BaseException) -> tuple[Settlement, Ending]:
+        """Not charged, but counted: a job that is never let to its end is to end, too."""
+        if not next.again:
+            written, ending = self.next(next, error)
+            return replace(written, charged=False, interrupted=True), ending
+        written = self._settlement(next.state, next.reason, delay=next.delay, charged=False, interrupted=True)
+        return written, Again(next, error)
 
     def _settlement(self, state: State, reason: Reason | None, **more: Any) -> Settlement:
         granted = self._granted
         more.setdefault("tell_within", self._settings.tell_within)
+        more.setdefault("interrupted", False if more.get("charged", True) else None)
         return Settlement(granted.id, granted.fence, granted.owner, state, reason, **more)
 
     def _describe(self, error: BaseException, next: Next) -> StoredFailure:

@@ -13,6 +13,8 @@ wall-clock     from acceptance, ``Retry.within``         ``dead`` (exhausted)
 deadline       from acceptance, unchanged by retries     ``dead`` (expired)
 versions       from when it was first held for its        ``dead`` (held_version)
                version, in this wait
+interruptions  in a row; an attempt that ends by itself   ``dead`` (interrupted, or held_key)
+               starts the count anew
 =============  ========================================  ==========================================
 
 A retry that could only start after the deadline is not scheduled.
@@ -34,10 +36,12 @@ from .verdict import Granted
 
 __all__ = [
     "Next",
+    "after_contention",
     "after_crash",
     "after_failure",
     "after_given_back",
     "after_hold",
+    "after_interruption",
     "after_limit",
     "after_retry_asked",
     "attempts_made",
@@ -50,6 +54,11 @@ _NO_DELAY = timedelta(0)
 #: A job that is held for its version is offered again after this long, then after as long as it has waited, but no later than the longest.
 _HOLD_FIRST = timedelta(seconds=1)
 _HOLD_LONGEST = timedelta(minutes=5)
+
+
+#: So many interruptions in a row cost no delay: a deploy may well meet a job more than once. After that the delays grow.
+_AT_ONCE = 3
+_INTERRUPTED = Backoff(base=1, cap=300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,26 @@ def after_crash(attempt: Attempt, contract: Effective, lease: timedelta, backoff
     if attempt.crashes + 1 >= contract.retry.max_crashes:
         return _ended(contract, Reason.CRASHED, found)
     return _within_deadline(attempt.remaining, contract, backoff.delay(attempt.crashes, draw), Reason.LOST, found)
+
+
+def after_interruption(granted: Granted, contract: Effective, bound: int, draw: random.Random) -> Next:
+    """The attempt was cut short by its worker, which goes down. ``bound``: how often in a row that may happen."""
+    return _not_counted(granted, contract, Reason.INTERRUPTED, bound, _AT_ONCE, draw)
+
+
+def after_contention(granted: Granted, contract: Effective, bound: int, draw: random.Random) -> Next:
+    """The attempt's end could not be written, for an open transaction is taking the key of what follows."""
+    return _not_counted(granted, contract, Reason.HELD_KEY, bound, 0, draw)
+
+
+def _not_counted(
+    granted: Granted, contract: Effective, reason: Reason, bound: int, at_once: int, draw: random.Random
+) -> Next:
+    before = granted.interruptions
+    if before + 1 >= bound:
+        return _ended(contract, reason, Classified(FailureClass.UNKNOWN, None))
+    delay = _NO_DELAY if before < at_once else _INTERRUPTED.delay(before - at_once, draw)
+    return Next(State.PENDING, reason, delay, retried=False)
 
 
 def after_hold(

@@ -13,6 +13,7 @@ from .row import NewJob, StoredPayload, StoredResult
 from .state import Reason
 
 __all__ = [
+    "Contended",
     "Failed",
     "HandedOver",
     "Held",
@@ -34,6 +35,13 @@ class Returned:
 
     result: StoredResult | None
     follow: tuple[NewJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """The body came to its end, and that could not be written: an open transaction is taking the key of what follows."""
+
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +127,16 @@ class Held:
 
 
 Outcome = Union[
-    Returned, Failed, RetryAsked, Replaced, HandedOver, Ignored, Rejected, Stopped, OutOfTime, Interrupted, Held
+    Returned,
+    Failed,
+    RetryAsked,
+    Replaced,
+    HandedOver,
+    Ignored,
+    Rejected,
+    Stopped,
+    OutOfTime,
+    Interrupted,
+    Contended,
+    Held,
 ]

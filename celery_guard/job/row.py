@@ -156,6 +156,7 @@ class Job:
     publications: int = 0
     refusals: int = 0
     replays: int = 0
+    interruptions: int = 0
     cancel: bool = False
     told: bool = False
     due: datetime | None = None

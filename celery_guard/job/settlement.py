@@ -52,3 +52,5 @@ class Settlement:
     crashed: bool = False
     #: The next run is one retry further, as Celery's ``request.retries`` counts.
     retried: bool = False
+    #: True: one interruption more in a row. False: the attempt came to an end of its own, and the count starts anew. None: it stays.
+    interrupted: bool | None = None

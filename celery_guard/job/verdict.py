@@ -112,6 +112,8 @@ class Granted:
     root_id: str | None = None
     #: When the job was accepted, by the store's clock.
     created: Instant | None = None
+    #: How often in a row the job was interrupted before.
+    interruptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

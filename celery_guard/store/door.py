@@ -87,7 +87,8 @@ class Transaction(Protocol):
 
         Raises ``StoreUnavailableError`` when the database could not commit now (a deadlock, a serialization failure), or when it is
         not known whether it did; nothing may be settled then, the lease lapses and the row tells. What the database has against the
-        body's own writes is raised as it is.
+        body's own writes is raised as it is. Raises ``KeyBusy``, and everything is rolled back, where an open transaction is taking the
+        key of what follows: then the attempt is to be settled as one that runs again.
         """
         ...
 

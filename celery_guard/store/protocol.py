@@ -82,6 +82,8 @@ class Store(Operators, Protocol):
 
         False: (fence, owner) does not own the row any more, and nothing was written. A lapsed lease that nobody
         claimed since still owns it (state ``pending`` or ``sent`` with reason ``lost``).
+
+        Raises ``KeyBusy``: an open transaction takes the key of what follows, for longer than is waited for; nothing was written.
         """
         ...
 

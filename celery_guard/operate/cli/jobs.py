@@ -123,6 +123,7 @@ _DUE = {
 def _lines(job: Job) -> list[tuple[str, str]]:
     counts = [
         (job.attempts, "attempts"), (job.crashes, "crashes"), (job.retries, "retries"), (job.replays, "replays"),
+        (job.interruptions, "interruptions in a row"),
         (job.publications, "publications"), (job.refusals, "refused by the broker"),
     ]  # fmt: skip
     return [

@@ -70,6 +70,8 @@ def move(settlement: Settlement, compare: str, mark: str, **compared: Any) -> tu
         uncharged=int(not settlement.charged),
         crashed=int(settlement.crashed),
         retried=int(settlement.retried),
+        interrupted=int(settlement.interrupted is True),
+        kept=int(settlement.interrupted is not False),
         regenerated=int(settlement.payload is not None),
         task=settlement.task,
         queue=settlement.queue,

@@ -31,7 +31,17 @@ __all__ = [
 
 _Row = Mapping[str, str]
 
-_COUNTS = ("fence", "generation", "attempts", "crashes", "retries", "publications", "refusals", "replays")
+_COUNTS = (
+    "fence",
+    "generation",
+    "attempts",
+    "crashes",
+    "retries",
+    "publications",
+    "refusals",
+    "replays",
+    "interruptions",
+)
 _TEXTS = (
     "task", "queue", "tenant", "holder", "owner", "parent_id", "root_id", "group_id", "correlation_id", "progress", "failure_class",
     "cause",
@@ -97,6 +107,7 @@ def _granted(id: str, now: int, row: _Row) -> Granted:
         holder=row.get("holder"),
         root_id=row.get("root_id"),
         created=Instant(created),
+        interruptions=_count(row, "interruptions"),
     )
 
 

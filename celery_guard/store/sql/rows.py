@@ -41,8 +41,9 @@ def granted(id: str, owner: str, row: Row) -> Granted:
     """The verdict for a row that is this owner's: see ``statements.run.claim_returning``."""
     (
         fence, generation, attempts, crashes, retries, cancel, deadline,
-        tenant, key, correlation_id, holder, root_id, created, now,
-    ) = row[:14]  # fmt: skip
+        tenant, key, correlation_id, holder, root_id, created,
+        interruptions, now,
+    ) = row[:15]  # fmt: skip
     return Granted(
         id=id,
         fence=fence,
@@ -61,6 +62,7 @@ def granted(id: str, owner: str, row: Row) -> Granted:
         holder=holder,
         root_id=root_id,
         created=Instant(created),
+        interruptions=interruptions,
     )
 
 
@@ -130,7 +132,7 @@ def attempt(row: RowMapping) -> Attempt:
 
 _AS_IT_IS = (
     "id", "task", "queue", "priority", "tenant", "holder", "fence", "owner", "generation", "attempts", "crashes",
-    "retries", "publications", "refusals", "replays", "parent_id", "root_id", "group_id", "correlation_id", "progress",
+    "retries", "publications", "refusals", "replays", "interruptions", "parent_id", "root_id", "group_id", "correlation_id", "progress",
     "failure_class", "cause",
 )  # fmt: skip
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from celery_guard.errors import KeyBusy
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
@@ -23,7 +24,6 @@ from .dialects import Traits
 from .statement import Link, Row
 from .statements import run as statements
 from .statements.run import Beside, Compare, Fate
-from .transient import Contended
 
 __all__ = ["Move", "claim", "note", "outcome", "renew", "settle", "stands_alone"]
 
@@ -46,7 +46,7 @@ def claim(link: Link, id: str, owner: str, lease: timedelta) -> Claimed:
 
 def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
     id, owner = values["id_"], values["owner_"]
-    word, why, has_it, told, relay = row[14:]
+    word, why, has_it, told, relay = row[15:]
     state, reason = State(word), rows.reason(why)
     if state is State.RUNNING:
         return rows.granted(id, owner, row) if has_it == owner else Leased(id, has_it)
@@ -189,7 +189,7 @@ def _follow(link: Link, new: NewJob, notify: bool, again: bool) -> None:
     (answer,) = accept(link, [new], notify=notify, again=again)
     match answer:
         case Busy():
-            raise Contended(f"The key of {new.task}, which follows, is being taken by another open transaction.")
+            raise KeyBusy(f"The key of {new.task}, which follows, is being taken by another open transaction.")
         case Conflict(holder=holder) if holder != new.id:
             _refuse(link, new, holder)
 
@@ -224,6 +224,8 @@ def _settlement_values(settlement: Settlement) -> dict[str, Any]:
         "uncharged_": int(not settlement.charged),
         "crashed_": int(settlement.crashed),
         "retried_": int(settlement.retried),
+        "interrupted_": int(settlement.interrupted is True),
+        "kept_": int(settlement.interrupted is not False),
         "regenerated_": int(settlement.payload is not None),
         "task_": settlement.task,
         "queue_": settlement.queue,

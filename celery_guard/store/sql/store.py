@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from celery_guard.errors import KeyBusy, StoreUnavailableError
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
@@ -91,7 +92,12 @@ class SqlStore(SqlOperators):
 
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
-        return self._settle(settlement, Compare.OWNER, self._database.patience.times(SETTLE_PATIENCE))
+        try:
+            return self._settle(settlement, Compare.OWNER, self._database.patience.times(SETTLE_PATIENCE))
+        except StoreUnavailableError as error:
+            if isinstance(error.__cause__, KeyBusy):
+                raise error.__cause__ from None
+            raise
 
     def settle_unknown(self, settlement: Settlement) -> bool:
         """Move a job whose outcome is unknown to where a person, or a reconciler, says it belongs."""

@@ -111,6 +111,8 @@ job = Table(
     _count("publications"),
     _count("refusals"),
     _count("replays"),
+    # In a row: an attempt that comes to an end of its own starts the count anew.
+    _count("interruptions"),
     # The token of the relay that has taken the row to publish it, until it is claimed.
     _id("relay"),
     _flag("cancel"),

@@ -14,9 +14,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from celery_guard.errors import StoreError, StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import KeyBusy, StoreSchemaError, StoreUnavailableError
 
-__all__ = ["Contended", "driver_error", "explained", "is_disconnect", "is_transient"]
+__all__ = ["driver_error", "explained", "is_disconnect", "is_transient"]
 
 # PostgreSQL: serialization failure, deadlock, lock not available, too many connections, the server going down or up, a server that
 # has become a standby, a statement that took too long.
@@ -55,10 +55,6 @@ _UNDEFINED_SQLITE = ("no such table", "no such column", "has no column named")
 _CLOSED = {1044, 1045, 1049, "42501", "unable to open database file"}
 
 
-class Contended(StoreError):
-    """Something that cannot be had now, and may be a little later."""
-
-
 def driver_error(error: BaseException) -> BaseException:
     """The driver's own error, where SQLAlchemy has wrapped it."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
@@ -74,7 +70,7 @@ def is_disconnect(error: BaseException, dialect: Dialect, connection: Any = None
 
 def is_transient(error: BaseException, dialect: Dialect) -> bool:
     """Whether the same transaction may succeed a little later."""
-    if isinstance(error, (Contended, PoolTimeoutError)):
+    if isinstance(error, (KeyBusy, PoolTimeoutError)):
         return True
     found = driver_error(error)
     if not isinstance(found, dialect.loaded_dbapi.Error):

@@ -171,6 +171,17 @@ class TestCounts:
         assert store.settle(retried(granted, crashed=True, retried=False))
         assert claim(store, granted.id).crashes == 1
 
+    def test_interruptions_are_counted_until_an_attempt_ends_by_itself(self, store: Store) -> None:
+        granted = start(store)
+        cut_short = {"reason": Reason.INTERRUPTED, "charged": False, "retried": False}
+        seen = []
+        for interrupted in (True, True, None, True, False, True):
+            assert store.settle(retried(granted, **cut_short, interrupted=interrupted))
+            seen.append(found(store, granted.id).interruptions)
+            granted = claim(store, granted.id)
+            assert granted.interruptions == seen[-1]
+        assert seen == [1, 2, 2, 3, 0, 1]
+
 
 class TestRenew:
     def test_a_renewed_lease_does_not_lapse(self, store: Store) -> None:

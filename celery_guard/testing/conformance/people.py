@@ -205,10 +205,10 @@ class TestReplay:
         assert store.settle(retried(granted))
         granted = claim(store, granted.id)
         assert (granted.attempts, granted.crashes, granted.retries) == (3, 1, 1)
-        assert store.settle(dead(granted))
+        assert store.settle(dead(granted, interrupted=True))
         store.replay([granted.id])
         again = claim(store, granted.id)
-        assert (again.attempts, again.crashes, again.retries) == (1, 0, 0)
+        assert (again.attempts, again.crashes, again.retries, again.interruptions) == (1, 0, 0, 0)
         assert again.fence > granted.fence
 
     def test_who_tells_of_the_end_that_is_undone_is_not_heard(self, store: Store) -> None:

@@ -26,6 +26,7 @@ local function led_to(row, move)
         state = move.state, reason = move.reason or false, relay = false, told = move.told, settled = given.mark,
         attempts = count(row.attempts) - move.uncharged, crashes = count(row.crashes) + move.crashed,
         retries = count(row.retries) + move.retried,
+        interruptions = count(row.interruptions) * move.kept + move.interrupted,
         failure_class = move.failure and move.failure.failure_class or false,
         cause = move.failure and move.failure.cause or false,
     }

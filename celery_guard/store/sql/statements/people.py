@@ -195,7 +195,10 @@ def replay(id: str, held_key: str | None, holder: str | None) -> Update:
             failure_class=null(),
             cause=null(),
             replays=job.c.replays + 1,
-            **{name: literal_column("0") for name in ("attempts", "crashes", "retries", "publications", "refusals")},
+            **{
+                name: literal_column("0")
+                for name in ("attempts", "crashes", "retries", "publications", "refusals", "interruptions")
+            },
             **{name: literal_column("0") for name in ("cancel", "told", "followers")},
         )
     )

@@ -65,6 +65,7 @@ __all__ = [
 _GRANTED = (
     job.c.fence, job.c.generation, job.c.attempts, job.c.crashes, job.c.retries, job.c.cancel, job.c.deadline,
     job.c.tenant, job.c.key_hash, job.c.correlation_id, job.c.holder, job.c.root_id, job.c.created,
+    job.c.interruptions,
 )  # fmt: skip
 
 
@@ -209,6 +210,7 @@ def move(fate: Fate, compare: Compare) -> Update:
         "attempts": job.c.attempts - given("uncharged", Integer),
         "crashes": job.c.crashes + given("crashed", Integer),
         "retries": job.c.retries + given("retried", Integer),
+        "interruptions": _interruptions(),
         "failure_class": given("failure_class"),
         "cause": given("cause"),
     }
@@ -227,6 +229,11 @@ def move(fate: Fate, compare: Compare) -> Update:
         if fate is Fate.ENDS_FREE:
             values["held_key"] = null()
     return update(job).where(_still(compare)).values(values)
+
+
+def _interruptions() -> ColumnElement[int]:
+    """One more, as many as before, or none any more."""
+    return job.c.interruptions * given("kept", Integer) + given("interrupted", Integer)
 
 
 def move_returning(fate: Fate, compare: Compare) -> Update:

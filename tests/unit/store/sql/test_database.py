@@ -12,11 +12,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from celery_guard.errors import StoreUnavailableError
+from celery_guard.errors import KeyBusy, StoreUnavailableError
 from celery_guard.store.patience import Patience
 from celery_guard.store.sql import SqlStore
 from celery_guard.store.sql.statement import Link
-from celery_guard.store.sql.transient import Contended
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import start, taken_ids
 
@@ -87,7 +86,7 @@ def test_a_repetition_is_told_that_it_is_one(store: SqlStore) -> None:
     def work(link: Link, again: bool) -> str:
         told.append(again)
         if len(told) < 3:
-            raise Contended("not yet")
+            raise KeyBusy("not yet")
         return "done"
 
     assert store._database.whole(work) == "done"

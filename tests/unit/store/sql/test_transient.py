@@ -15,9 +15,9 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import DBAPIError
 
-from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import KeyBusy, StoreSchemaError, StoreUnavailableError
 from celery_guard.store.patience import Patience
-from celery_guard.store.sql.transient import Contended, explained, is_transient
+from celery_guard.store.sql.transient import explained, is_transient
 
 POSTGRESQL: Dialect = PGDialect_psycopg(dbapi=psycopg)  # type: ignore[no-untyped-call]
 MARIADB = MySQLDialect_pymysql(dbapi=pymysql)
@@ -124,7 +124,7 @@ def test_an_error_that_lasts_ends_the_repeating_at_once() -> None:
 
 
 def test_what_follows_a_job_and_cannot_be_accepted_now_is_tried_again() -> None:
-    assert is_transient(Contended("the key is being taken"), SQLITE)
+    assert is_transient(KeyBusy("the key is being taken"), SQLITE)
 
 
 @pytest.mark.parametrize(
