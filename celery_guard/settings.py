@@ -168,6 +168,17 @@ class Settings(BaseModel):
     keep_dead: _Positive = _days(
         90, "How long dead letters, and messages in quarantine, are kept for a person to repair."
     )
+    keep_audit: _Positive = _days(400, "How long the audit remembers what operators did: a year, and time to read it.")
+
+    authorize: str | Callable[..., bool] | None = Field(
+        default=None,
+        description="Who may do what: a function of (actor, action, target) that says yes or no, or where it is, as `shop.rights:authorize`. "
+        "Without it the three roles decide: a viewer looks, an operator repairs, an admin also reveals, edits and purges. A tenant's actor "
+        "stays within the tenant, whatever the function says.",
+    )
+    confirm_above: _Count = Field(
+        default=100, description="An operator's action on more jobs than this is refused until the number is confirmed."
+    )
 
     @field_validator("store")
     @classmethod

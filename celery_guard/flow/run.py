@@ -137,7 +137,6 @@ class Runner:
             except StoreError:
                 raise
             except KeyBusy as busy:
-                logger.warning("job %s runs again, for its end could not be written: %s", granted.id, busy)
                 outcome = Contended(busy)
                 settlement, ending = self._conclude(delivery, granted, outcome, own)
                 written = self._store.settle(settlement)

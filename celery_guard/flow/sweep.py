@@ -76,8 +76,12 @@ class Sweep:
         return self.recover_lapsed() + self.recover_unclaimed() + self.forget()
 
     def forget(self) -> int:
-        """Delete what has been kept for long enough: ended jobs, and messages in quarantine; how many went."""
-        return self._store.retain(_LIMIT) + self._store.retain_quarantined(_LIMIT, self._settings.keep_dead)
+        """Delete what was kept for long enough: ended jobs, messages in quarantine, the audit; how many went."""
+        return (
+            self._store.retain(_LIMIT)
+            + self._store.retain_quarantined(_LIMIT, self._settings.keep_dead)
+            + self._store.retain_audit(self._settings.keep_audit, _LIMIT)
+        )
 
     def recover_lapsed(self) -> int:
         """Take jobs from owners whose lease has lapsed: to run again, or to their end."""

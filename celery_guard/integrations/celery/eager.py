@@ -26,7 +26,7 @@ from celery_guard.flow.context import RunningJob
 from celery_guard.flow.eager import EagerStore, NoKeeper
 from celery_guard.flow.run import Runner
 from celery_guard.job.delivery import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
-from celery_guard.job.outcome import Interrupted, Outcome, Rejected
+from celery_guard.job.outcome import Failed, Interrupted, Outcome, Rejected, RetryAsked
 from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import ENDED, Reason, State
@@ -45,7 +45,11 @@ from .speak import say_dead, tellable
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["apply_eagerly", "build", "eager_run"]
+__all__ = ["MOST_RUNS", "apply_eagerly", "build", "eager_run"]
+
+
+#: In eager mode a job is run no more often than this where nothing else says how often: nobody waits there for what it waits for.
+MOST_RUNS = 100
 
 
 class EagerRun:
@@ -70,7 +74,7 @@ class EagerRun:
         request = self.request = task.request_stack.top
         contract = self.runtime.contract_of(task)
         assert contract is not None
-        contract = with_limits_of_call(contract, request.timelimit)
+        contract = _with_a_bound(with_limits_of_call(contract, request.timelimit))
         delivery = Delivery(
             request.id, task.name, contract, str(request.hostname), tells_success=False, tells_failure=False
         )
@@ -105,6 +109,23 @@ class EagerRun:
                 raise LeaseLost(f"Job {self.job.id} was taken by somebody else while it ran eagerly.")
 
 
+def _with_a_bound(contract: Effective) -> Effective:
+    """A policy that repeats for ever is one for a worker, which waits in between."""
+    if contract.retry.max_attempts is not None:
+        return contract
+    return replace(contract, retry=replace(contract.retry, max_attempts=MOST_RUNS))
+
+
+def _too_often(job: RunningJob, error: BaseException | None) -> JobFailed:
+    failed = JobFailed(
+        f"Job {job.id} ran {job.attempt} times in eager mode and asks for one run more; found max_retries=None, expected a bound, for here "
+        "nothing passes between two runs. To repair: give the task max_retries, or let a worker run it.",
+        reason=Reason.EXHAUSTED.value,
+    )
+    failed.__cause__ = error
+    return failed
+
+
 class EagerBody(CeleryBody):
     """A body that is run by the caller itself."""
 
@@ -123,6 +144,8 @@ class EagerBody(CeleryBody):
                 self.process_ends = error
             case Rejected(error=error, requeue=True):
                 return Rejected(error, False)
+            case RetryAsked(error=error) if self._contract.explicit_retries is None and job.attempt >= MOST_RUNS:
+                return Failed(_too_often(job, error), final=Reason.EXHAUSTED)
         return outcome
 
     def _stored(self, job: RunningJob) -> StoredPayload | None:

@@ -9,7 +9,8 @@ a member of a group that Celery is sending            gathered: written together
 inside ``using(transaction)``                          a row in the caller's transaction; tasks without a guard are carried
 a guarded task inside Django's ``atomic()``            a row in that transaction, where the store is in Django's database
 a guarded task elsewhere                               a row of its own, committed at once
-a task without a guard elsewhere                       Celery's own send, untouched
+a task without a guard elsewhere                       Celery's own send, untouched; also one with, while ``leaving``,
+                                                       unless a row waits for this very id
 =====================================================  ==================================================================
 """
 
@@ -32,7 +33,7 @@ from celery_guard.flow.context import running_job
 from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
 from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
-from celery_guard.job.state import State
+from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 from celery_guard.store.door import Door
 from celery_guard.watch.tracing import EnqueueSpan
@@ -87,7 +88,8 @@ class Sender:
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
         gather, door = collector(), self._door()
-        if contract is not None and _is_new(task_id, gather) and self._runtime.leaves(task):
+        leaves = contract is not None and self._runtime.leaves(task) and _is_new(task_id, gather)
+        if leaves and not self._awaited(task_id):
             contract = None
         if contract is None and gather is None and door is None and not _brings_back(name, task_id):
             return self._plain(
@@ -151,6 +153,11 @@ class Sender:
 
     def _door(self) -> Door | None:
         return open_door(self._runtime) if self._runtime.meant else None
+
+    def _awaited(self, task_id: str | None) -> bool:
+        """Whether a row waits for this very send: its job has replaced itself by a canvas, whose last step brings its id back."""
+        job = None if task_id is None else self._runtime.store.job(task_id)
+        return job is not None and job.state is State.PENDING and job.reason is Reason.HANDED_OVER
 
     def _row(self, draft: Draft, contract: Effective | None, task: Any) -> NewJob:
         limit = self._runtime.settings.payload_limit

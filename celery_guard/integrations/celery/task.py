@@ -49,8 +49,6 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     #: What the task promises; None: what Celery's own options say, and safe defaults.
     contract: Contract | None = None
-    #: ``run`` as Celery has wrapped it, where the guard has taken that off.
-    _guard_celery_run: Any = None
     #: ``track_started`` as declared. The guard reports STARTED itself, once the job is claimed.
     guard_track_started: bool = False
 
@@ -318,8 +316,7 @@ def _guarded_call(original: _Call) -> _Call:
         runtime = runtime_of(self.app)
         if not (request.headers or {}).get(HEADER) and runtime.leaves(self):
             return _unguarded(self, original, args, kwargs)
-        if self.run is not body_of(self):
-            self._guard_celery_run, self.run = self.run, body_of(self)
+        _choose_at_each_call(self)
 
         def body(*args: Any, **kwargs: Any) -> Any:
             hook = getattr(type(self).before_start, _WRAPPED, None)
@@ -335,9 +332,28 @@ def _guarded_call(original: _Call) -> _Call:
     return __call__
 
 
+def _choose_at_each_call(task: Any) -> None:
+    """Have ``run`` be the bare body in a guarded delivery, and what Celery has wrapped around it (autoretry) anywhere else.
+
+    The task is shared by all threads of a process, so which of the two it is follows from the request that is being run.
+    """
+    celerys, body = task.run, body_of(task)
+    if celerys is body or hasattr(celerys, _WRAPPED):
+        return
+
+    @functools.wraps(body)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        request = task.request_stack.top
+        guarded = getattr(request, "guard_entered", False) and not getattr(request, "guard_stands_aside", False)
+        return (body if guarded else celerys)(*args, **kwargs)
+
+    setattr(run, _WRAPPED, celerys)
+    task.run = run
+
+
 def _unguarded(task: Any, original: _Call, args: Any, kwargs: Any) -> Any:
     """A delivery of Celery's own, while the guard is taken out: as if the task had no guard, its autoretry included."""
-    task.run = task._guard_celery_run or task.run
+    task.request_stack.top.guard_stands_aside = True
     hook = getattr(type(task).before_start, _WRAPPED, None)
     if hook is not None:
         hook(task, task.request.id, args, kwargs)

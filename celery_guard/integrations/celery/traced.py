@@ -77,5 +77,5 @@ class TracedPublisher:
 def _messages(rows: Sequence[Outgoing], published: Published) -> Iterator[Sent]:
     sent, refused = frozenset(published.sent), dict(published.refused)
     for row in rows:
-        if row.id in sent or row.id in refused:
+        if row.payload is not None and (row.id in sent or row.id in refused):
             yield Sent(row.id, row.task, row.queue, json.loads(row.payload.headers), refused.get(row.id))

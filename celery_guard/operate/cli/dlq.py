@@ -19,6 +19,7 @@ from .terminal import Column
 from .words import ago, one_line, record
 
 if TYPE_CHECKING:
+    from celery_guard.flow.admin.actor import Actor
     from celery_guard.job.row import Job, StoredPayload
 
 __all__ = ["dlq", "legible"]

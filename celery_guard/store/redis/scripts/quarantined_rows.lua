@@ -8,6 +8,8 @@ local function forget_message(number)
     redis.call('ZREM', STORE .. 'quarantine', number)
     redis.call('ZREM', STORE .. 'quarantine_kept', number)
     redis.call('ZREM', STORE .. 'quarantine_handled', number)
-    redis.call('HINCRBY', STORE .. 'quarantine_tokens', 'bytes', integer(-count(size)))
+    if count(size) > 0 then
+        redis.call('HINCRBY', STORE .. 'quarantine_tokens', 'bytes', integer(-count(size)))
+    end
     return count(size)
 end

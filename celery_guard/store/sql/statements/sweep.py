@@ -15,7 +15,17 @@ from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, p
 
 from . import fixed
 
-__all__ = ["BELONGINGS", "defer", "forget", "forget_handled", "forget_messages", "forget_silent", "over", "overdue", "set_aside_before"]
+__all__ = [
+    "BELONGINGS",
+    "defer",
+    "forget",
+    "forget_handled",
+    "forget_messages",
+    "forget_silent",
+    "over",
+    "overdue",
+    "set_aside_before",
+]
 
 #: What belongs to a job and goes with it.
 BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)

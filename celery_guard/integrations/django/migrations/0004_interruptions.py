@@ -11,7 +11,7 @@ from celery_guard.integrations.django.migration import UpgradeStore
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]
-    """Revision 0002."""
+    """Revision 0004."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0001_initial")]
-    operations: ClassVar[list[Operation]] = [UpgradeStore("0002", "0001")]
+    dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0003_audit")]
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0004", "0003")]
