@@ -18,6 +18,7 @@ is renewed once more right before the limit: so the row of an attempt that was k
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -56,6 +57,8 @@ class LeaseKeeper:
         self._told: list[tuple[str, int]] = []
         self._told_since = 0.0
         self._thread: threading.Thread | None = None
+        #: When the thread looks again by itself. To wake it costs more than most bodies.
+        self._looks_at = 0.0
         self._closing = False
 
     def hold(self, own: Ownership, lease: timedelta, timing: Timing) -> None:
@@ -64,10 +67,9 @@ class LeaseKeeper:
             self._reset()
         held = _Held(own, lease, timing)
         with self._changed:
-            first = all(held.renew_at < other.renew_at for other in self._held.values())
             self._held[own.id, own.fence] = held
             self._start()
-            if first:
+            if held.renew_at < self._looks_at:
                 self._changed.notify()
 
     def let_go(self, own: Ownership) -> None:
@@ -131,7 +133,9 @@ class LeaseKeeper:
             with self._changed:
                 if self._closing:
                     return
-                self._changed.wait(self._pause())
+                pause = self._pause()
+                self._looks_at = math.inf if pause is None else time.monotonic() + pause
+                self._changed.wait(pause)
                 if self._closing:
                     return
                 now = time.monotonic()

@@ -148,7 +148,7 @@ class _Writer:
             State.SUCCEEDED, reason, told=not self._delivery.tells_success, keep=self._settings.keep,
             result=result, follow=follow,
         )  # fmt: skip
-        return written, Done(self._granted.fence)
+        return written, Done(self._granted.fence, written.told)
 
     def next(
         self,

@@ -33,6 +33,8 @@ class Done:
     """Settled as succeeded: tell Celery the body's value."""
 
     fence: int
+    #: Nobody waits for it: the row says so already, and does not have to learn that Celery was told.
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

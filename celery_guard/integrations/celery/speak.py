@@ -41,12 +41,13 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
         raise body.process_ends
     request = task.request
     match ending:
-        case Done(fence=fence) if body.ignored:
-            runtime.keeper.told(request.id, fence)
+        case Done(fence=fence, told=told) if body.ignored:
+            if not told:
+                runtime.keeper.told(request.id, fence)
             raise Ignore("ignored by the body")
-        case Done(fence=fence):
+        case Done(fence=fence, told=told):
             request.callbacks = request.chain = None
-            request.guard_tells = fence
+            request.guard_tells = None if told else fence
             return body.value
         case Again(next=next, error=error):
             if next.reason in _IN_SILENCE:

@@ -108,7 +108,7 @@ def test_a_lease_that_is_renewed_after_it_lapsed_is_told_as_late(store: Store) -
         node.keeper.renew_now(own)
         return Returned(None)
 
-    assert node.run(job.id, body) == Done(1)
+    assert node.run(job.id, body) == Done(1, told=True)
     assert node.words == ["Published", "Claimed", "RenewedLate", "Settled"]
     late = node.heard[2]
     assert isinstance(late, event.RenewedLate)
@@ -165,7 +165,7 @@ def test_a_broken_observer_harms_neither_the_job_nor_those_who_are_told_after_it
         job = new_job()
         accept(store, job)
         store.take("relay", 10, timedelta(hours=1))
-        assert node.run(job.id, lambda running: Returned(None)) == Done(1)
+        assert node.run(job.id, lambda running: Returned(None)) == Done(1, told=True)
     assert node.words == ["Claimed", "Settled"] * 2
     assert broken.asked == 4
     assert [record.message for record in caplog.records] == ["Broken failed at Claimed; jobs go on"]

@@ -92,7 +92,7 @@ def test_lock_2_a_body_that_asks_is_told_that_it_lost_its_lease(store: Store) ->
     def body(running: RunningJob) -> Outcome:
         slow.keeper.let_go(ownership_of(running))  # this process was paused, and renewed nothing
         eventually(quick.sweep.recover_lapsed)
-        assert quick.run(job.id, lambda other: Returned(None)) == Done(2)
+        assert quick.run(job.id, lambda other: Returned(None)) == Done(2, told=True)
         assert not running.owned()
         with pytest.raises(LeaseLost):
             running.check()
@@ -130,8 +130,59 @@ def test_lock_3_a_clock_that_is_stepped_during_a_run_neither_frees_nor_keeps_its
         assert node.sweep.recover_lapsed() == 0
         return Returned(None)
 
-    assert node.run(job.id, body) == Done(1)
+    assert node.run(job.id, body) == Done(1, told=True)
     assert found(store, job.id).crashes == 0
+
+
+def test_bodies_that_are_shorter_than_a_third_of_their_lease_do_not_wake_the_keepers_thread(store: Store) -> None:
+    node = Node(store, contract(3600))
+    waits = 0
+
+    class Counting(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal waits
+            waits += 1
+            return super().wait(timeout)
+
+    node.keeper._changed = Counting()
+    for _ in range(20):
+        job = new_job()
+        accept(store, job)
+        assert node.run(job.id, lambda running: Returned(None)) == Done(1, told=True)
+    # once for the first lease; once more if the thread had begun to wait before that
+    assert waits <= 2
+
+
+def test_a_shorter_lease_than_the_ones_that_are_held_is_renewed_in_its_own_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [new_job(), new_job()]
+    for job in jobs:
+        accept(store, job)
+    node = Node(store, contract(3600))
+    renewed: list[str] = []
+    both = threading.Event()
+    renew = store.renew
+
+    def noted(leases: Any, lease: Any) -> Any:
+        answer = renew(leases, lease)
+        renewed.extend(renewal.id for renewal in answer)
+        both.set()
+        return answer
+
+    monkeypatch.setattr(store, "renew", noted)
+
+    def short(running: RunningJob) -> Outcome:
+        assert both.wait(20)
+        return Returned(None)
+
+    def long(running: RunningJob) -> Outcome:
+        other = Runner(store, node.keeper, node.settings, lambda: "node")
+        other.run(Delivery(jobs[1].id, "shop.charge", contract(0.6), "node", False, False), Bodied(short))
+        return Returned(None)
+
+    assert node.run(jobs[0].id, long) == Done(1, told=True)
+    assert renewed[0] == jobs[1].id
 
 
 def test_lock_3_a_publisher_whose_clock_is_wrong_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
