@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.pool import QueuePool
 
 from celery_guard.errors import GuardError
@@ -81,6 +81,8 @@ class Database:
         engine = engine_at(self.url, isolation_level="AUTOCOMMIT", **options)
         event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection, own))
         event.listen(engine, "begin", _begin)
+        if own:
+            event.listen(engine, "handle_error", _disconnected)
         if self._connect is not None:
             event.listen(engine, "do_connect", lambda *_: self.connect())
         return engine
@@ -239,6 +241,12 @@ class Database:
         else:
             # An interruption may have struck between a question and its answer.
             connection.invalidate()
+
+
+def _disconnected(context: ExceptionContext) -> None:
+    """SQLAlchemy throws the connection away where we would."""
+    if is_disconnect(context.original_exception, context.dialect):
+        context.is_disconnect = True
 
 
 def _begin(connection: Connection) -> None:

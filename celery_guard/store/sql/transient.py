@@ -22,6 +22,9 @@ __all__ = ["driver_error", "explained", "is_disconnect", "is_transient"]
 # has become a standby, a statement that took too long.
 _SQLSTATES = {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05", "25006", "57014"}
 
+# PostgreSQL: what was prepared is not there, or no longer fits the tables. On another connection it is prepared anew.
+_OUTDATED = {"26000", "0A000"}
+
 # MySQL, MariaDB: deadlock, lock wait timeout, record changed, too many connections, gone away and its relatives, read only.
 _MYSQL = {
     1213,
@@ -65,7 +68,9 @@ def is_disconnect(error: BaseException, dialect: Dialect, connection: Any = None
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     found = driver_error(error)
-    return isinstance(found, dialect.loaded_dbapi.Error) and dialect.is_disconnect(found, connection, None)
+    if not isinstance(found, dialect.loaded_dbapi.Error):
+        return False
+    return _sqlstate(found) in _OUTDATED or dialect.is_disconnect(found, connection, None)
 
 
 def is_transient(error: BaseException, dialect: Dialect) -> bool:

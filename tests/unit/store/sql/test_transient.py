@@ -41,7 +41,7 @@ def _my(number: int) -> Exception:
 _PASSING: list[tuple[Dialect, Exception]] = [
     *(
         (POSTGRESQL, _pg(state))
-        for state in ("40001", "40P01", "55P03", "57P01", "57P03", "08006", "53300", "25006", "57014")
+        for state in ("40001", "40P01", "55P03", "57P01", "57P03", "08006", "53300", "25006", "57014", "26000", "0A000")
     ),
     (POSTGRESQL, psycopg.OperationalError("connection refused")),
     *((MARIADB, _my(number)) for number in (1213, 1205, 1020, 2002, 2003, 2006, 2013, 4031, 1290)),
