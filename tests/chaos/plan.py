@@ -83,6 +83,14 @@ class Unit:
         return f"{self.name}.{part}"
 
     @property
+    def returns(self) -> int:
+        """How many of its bodies are to return, for certain."""
+        if self.is_rolled_back or self.kind == "cancel":
+            return 0
+        own = sum(promise.value is not None and not promise.again for promise in self.promises)
+        return own - 1 if self.kind == "twins" else own
+
+    @property
     def promises(self) -> tuple[Promise, ...]:
         """Its jobs, in the order of the canvas; that on which the rest hangs is the last."""
         n, id = self.number, self.id
@@ -156,12 +164,7 @@ class Plan:
     @property
     def returns(self) -> int:
         """How many bodies are to return: what progress is measured by."""
-        return sum(
-            promise.value is not None and not promise.again
-            for unit in self.units
-            if not unit.is_rolled_back and unit.kind != "cancel"
-            for promise in unit.promises
-        )
+        return sum(unit.returns for unit in self.units)
 
 
 def make_plan(seed: int, size: int, without: Iterable[str] = ()) -> Plan:

@@ -22,7 +22,7 @@ __all__ = ["Noted", "Publisher"]
 #: A step is tried so often; more would mean that the store never comes back.
 _TRIES = 100
 
-#: Jobs are to be under way at any time, and not all at once.
+#: So many bodies are to return that have not yet: jobs are under way at any time, and not all at once.
 _AHEAD = 250
 
 
@@ -63,17 +63,25 @@ class Publisher(threading.Thread):
 
     def run(self) -> None:
         try:
-            for place, step in enumerate(self._plan.steps):
-                self._keep_pace(place)
+            due = 0
+            for step in self._plan.steps:
+                self._keep_pace(due)
                 self._take(step)
+                due += step.unit.returns if step.what == "send" else 0
         except BaseException as error:  # raised again in the test's own thread
             self.error = error
             raise
 
-    def _keep_pace(self, place: int) -> None:
+    def finish(self) -> None:
+        """Wait until all is published; raises what went wrong."""
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def _keep_pace(self, due: int) -> None:
         """Not too far ahead of the workers; but wherever they hang, it goes on after a while."""
         for _ in range(40):
-            if place - self._returned() < _AHEAD:
+            if due - self._returned() < _AHEAD:
                 return
             self._pause.wait(0.05)
 

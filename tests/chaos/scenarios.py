@@ -6,7 +6,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,9 +33,10 @@ from .faults import (
 )
 from .history import History
 from .plan import IN_TRANSACTIONS, make_plan
+from .publish import Publisher
 from .stage import Stage, open_stage
 
-__all__ = ["SCENARIOS", "Report", "Scenario", "new_seed", "play"]
+__all__ = ["SCENARIOS", "Report", "Scenario", "break_things", "new_seed", "play"]
 
 #: How often faults are looked for, in seconds.
 _LOOK_EVERY = 0.05
@@ -133,41 +134,38 @@ def play(name: str, scenario: Scenario, folder: Path, seed: int, size: int) -> R
     """Publish and run ``size`` jobs under the scenario's faults, and check what is left."""
     plan = make_plan(seed, size, IN_TRANSACTIONS if scenario.store == "redis" else ())
     with open_stage(
-        scenario.broker,
-        scenario.store,
-        folder,
-        plan,
-        private=scenario.private,
-        wired=scenario.wired,
+        scenario.broker, scenario.store, folder, seed, plan.returns, private=scenario.private, wired=scenario.wired,
         small=scenario.small,
-    ) as stage:
+    ) as stage:  # fmt: skip
+        publisher = Publisher(plan, stage.fleet.app, joins=scenario.store != "redis", returned=stage.returned)
         try:
             stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
-            stage.publisher.start()
-            _break(stage, scenario.faults)
+            publisher.start()
+            break_things(stage, scenario.faults, publisher.is_alive)
+            publisher.finish()
             healed = stage.now()
             stage.say("healed")
             stage.rest()
-            history = stage.history(healed)
+            history = stage.history(plan, publisher.noted, healed)
         finally:
             print(f"{name}: seed {seed}", *stage.log, sep="\n  ")
     return Report(name, seed, stage.log, check(history), measured(history), history)
 
 
-def _break(stage: Stage, faults: Sequence[Fault]) -> None:
-    """One fault after the other, when its share of the work is done; until all is published."""
+def break_things(stage: Stage, faults: Sequence[Fault], publishes: Callable[[], bool]) -> None:
+    """One fault after the other, each when its share of the work is done; then until all is published."""
     shares = sorted(stage.draw.uniform(0.05, 0.85) for _ in faults)
     for share, fault in zip(shares, faults, strict=True):
         _until(stage, share)
         fault(stage)
-    stage.publisher.join()
-    if stage.publisher.error is not None:
-        raise stage.publisher.error
+    while publishes():
+        stage.keep_up()
+        time.sleep(_LOOK_EVERY)
 
 
 def _until(stage: Stage, share: float) -> None:
     before, since = -1, time.monotonic()
-    while (returned := stage.returned()) < share * stage.plan.returns and time.monotonic() - since < _HANGING:
+    while (returned := stage.returned()) < share * stage.returns and time.monotonic() - since < _HANGING:
         if returned != before:
             before, since = returned, time.monotonic()
         stage.keep_up()

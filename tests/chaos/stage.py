@@ -24,7 +24,7 @@ from tests.model.trace import read
 
 from .history import History, calls_from, entries_from
 from .plan import Plan
-from .publish import Publisher
+from .publish import Noted
 from .stacks import Stack, open_stack, small_disk
 
 __all__ = ["LEASE", "Stage", "open_stage"]
@@ -51,12 +51,12 @@ _PAGE = 1000
 class Stage:
     """Two nodes and what they stand on."""
 
-    def __init__(self, fleet: Fleet, stack: Stack, plan: Plan, draw: random.Random) -> None:
+    def __init__(self, fleet: Fleet, stack: Stack, returns: int, draw: random.Random) -> None:
         self.fleet = fleet
         self.stack = stack
-        self.plan = plan
+        #: How many bodies are to return.
+        self.returns = returns
         self.draw = draw
-        self.publisher = Publisher(plan, fleet.app, joins=stack.store.kind != "redis", returned=lambda: self.returned())
         self.nodes: list[Worker] = []
         #: What the next process is started with, by node.
         self.environment: list[dict[str, str]] = []
@@ -147,7 +147,7 @@ class Stage:
 
     def progress(self) -> float:
         """The share of the bodies that have returned."""
-        return self.returned() / max(1, self.plan.returns)
+        return self.returned() / max(1, self.returns)
 
     def now(self) -> datetime:
         """The store's clock."""
@@ -172,15 +172,15 @@ class Stage:
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
-    def history(self, healed: datetime) -> History:
+    def history(self, plan: Plan, noted: Noted, healed: datetime) -> History:
         """What is left."""
         for process in self.fleet.workers:
             process.kill()
         trace = self.fleet.folder / "trace"
         booked, orders = self._users()
         return History(
-            plan=self.plan,
-            noted=self.publisher.noted,
+            plan=plan,
+            noted=noted,
             rows={job.id: job for job in self._rows()},
             entries=entries_from(self.fleet.lines()),
             calls=calls_from(read(trace)) if trace.exists() else [],
@@ -210,11 +210,14 @@ def open_stage(
     broker: str,
     store: str,
     folder: Path,
-    plan: Plan,
+    seed: int,
+    returns: int,
     *,
     private: bool = False,
     wired: bool = False,
     small: bool = False,
+    module: str = "tests.chaos.app",
+    **environment: str,
 ) -> Iterator[Stage]:
     """A stage with its servers and the user's tables, and no node yet; with ``small``, SQLite is on a small disk."""
     with ExitStack() as ending:
@@ -223,14 +226,15 @@ def open_stage(
         with_tables = open_store(stack.store.url)
         with_tables.upgrade()
         with_tables.close()
-        fleet = Fleet(folder, stack.broker.url, stack.store.url, stack.backend, "tests.chaos.app", **stack.conf)
+        fleet = Fleet(folder, stack.broker.url, stack.store.url, stack.backend, module, **stack.conf)
         fleet.environment.update(_SETTINGS)
+        fleet.environment.update(environment)
         ending.callback(fleet.close)
         if broker == "rabbitmq":
             ending.callback(_drop_queue, fleet)
         if store != "redis":
             fleet.app.tables()
-        stage = Stage(fleet, stack, plan, random.Random(f"{plan.seed} faults"))
+        stage = Stage(fleet, stack, returns, random.Random(f"{seed} faults"))
         stage.disk = disk
         yield stage
 
