@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
 
-from celery_guard.job.row import Attempt
+from celery_guard.job.row import Attempt, NewJob
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 
-__all__ = ["BATCH", "FOLLOWER_PAUSE", "SETTLE_PATIENCE", "as_seen", "batches", "owner_of_this_claim"]
+__all__ = [
+    "BATCH",
+    "BATCH_BYTES",
+    "FOLLOWER_PAUSE",
+    "SETTLE_PATIENCE",
+    "as_seen",
+    "batches",
+    "batches_of_jobs",
+    "owner_of_this_claim",
+]
 
 T = TypeVar("T")
 
 #: How many rows one statement, or one script, is about, so that none keeps the server from others for long.
 BATCH = 500
+
+#: How many bytes of messages one of them writes.
+BATCH_BYTES = 4 * 1024 * 1024
 
 #: An attempt's end is waited for so many times longer than anything else, through the restart of a server: its body would do its work again.
 SETTLE_PATIENCE = 4
@@ -28,6 +40,18 @@ FOLLOWER_PAUSE = timedelta(seconds=60)
 
 #: What the row has room for beside the mark.
 _LONGEST_OWNER = 240
+
+
+def batches_of_jobs(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """The jobs in their order, at most :data:`BATCH` at a time, and :data:`BATCH_BYTES` of messages, or one that is larger."""
+    begin = size = 0
+    for place, new in enumerate(jobs):
+        size += len(new.payload.body)
+        if place > begin and (place - begin == BATCH or size > BATCH_BYTES):
+            yield jobs[begin:place]
+            begin, size = place, len(new.payload.body)
+    if begin < len(jobs):
+        yield jobs[begin:]
 
 
 def batches(items: Iterable[T]) -> Iterable[list[T]]:

@@ -44,6 +44,8 @@ class Store(Operators, Protocol):
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Accept jobs in one transaction of the store's own, all of them or none; answers in the order of ``jobs``.
 
+        A store that cannot write more than a batch (:mod:`celery_guard.store.calls`) at once says so in :attr:`limits`, under G2.
+
         A job whose key is held is a ``Duplicate`` (same fingerprint) or a ``Conflict``; the others are still written.
         A duplicate with ``in_canvas`` is written as a follower. A job whose id exists is a duplicate of itself.
         """

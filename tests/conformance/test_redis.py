@@ -11,12 +11,14 @@ import pytest
 import redis
 
 from celery_guard.job.state import ENDED, State
+from celery_guard.job.verdict import Accepted, Duplicate
 from celery_guard.store import open_store
+from celery_guard.store.calls import BATCH, BATCH_BYTES
 from celery_guard.store.protocol import Store
 from celery_guard.store.redis import store as redis_store
 from celery_guard.testing.conformance import *  # noqa: F403
 from celery_guard.testing.conformance import Subject, refuse_callers
-from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.builders import keyed, new_job, payload
 from celery_guard.testing.conformance.moves import accept, taken_ids
 from celery_guard.testing.databases import empty, lose_message
 
@@ -39,10 +41,62 @@ def caller(store: Store) -> None:
 
 
 def test_jobs_that_come_together_leave_in_the_order_in_which_they_came(store: Store) -> None:
-    jobs = [new_job() for _ in range(50)]
+    jobs = [new_job() for _ in range(1200)]
     accept(store, *jobs)
-    assert taken_ids(store) == [job.id for job in jobs]
-    assert [job.id for job in store.jobs()] == [job.id for job in reversed(jobs)]
+    assert taken_ids(store, limit=2000) == [job.id for job in jobs]
+    assert [job.id for job in store.jobs(limit=2000)] == [job.id for job in reversed(jobs)]
+
+
+class _Dies(BaseException):
+    """What a process that is killed would be to itself."""
+
+
+def test_a_call_that_dies_between_two_scripts_leaves_whole_batches_and_is_completed_by_the_same_call(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [keyed(f"order {number}") for number in range(1100)]
+    calls: list[int] = []
+    run = store._server.run  # type: ignore[attr-defined]
+
+    def dying(name: str, words: dict[str, Any], *parts: bytes, **more: Any) -> Any:
+        if len(calls) == 2:
+            raise _Dies
+        calls.append(len(words["jobs"]))
+        return run(name, words, *parts, **more)
+
+    monkeypatch.setattr(store._server, "run", dying)  # type: ignore[attr-defined]
+    with pytest.raises(_Dies):
+        store.enqueue(jobs)
+    monkeypatch.undo()
+    assert calls == [BATCH, BATCH]
+    assert store.counts() == {State.PENDING: 1000}
+    again = [keyed(f"order {number}") for number in range(1100)]
+    answers = store.enqueue(again)
+    assert (
+        answers[:1000]
+        == [Duplicate(new.id, job.id, State.PENDING) for new, job in zip(again, jobs, strict=True)][:1000]
+    )
+    assert answers[1000:] == [Accepted(new.id) for new in again[1000:]]
+    assert store.counts() == {State.PENDING: 1100}
+
+
+def test_no_script_is_given_more_than_a_batch_of_jobs_or_of_bytes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, int]] = []
+    run = store._server.run  # type: ignore[attr-defined]
+
+    def sized(name: str, words: dict[str, Any], *parts: bytes, **more: Any) -> Any:
+        sizes.append((len(words["jobs"]), sum(map(len, parts))))
+        return run(name, words, *parts, **more)
+
+    monkeypatch.setattr(store._server, "run", sized)  # type: ignore[attr-defined]
+    store.enqueue([new_job(payload=payload(b"x" * 1024 * 1024)) for _ in range(9)])
+    store.enqueue([new_job() for _ in range(2 * BATCH + 1)])
+    store.enqueue([new_job(payload=payload(b"x" * (BATCH_BYTES + 1)))])
+    store.enqueue([])
+    assert [jobs for jobs, _ in sizes] == [4, 4, 1, BATCH, BATCH, 1, 1]
+    assert max(size for _, size in sizes[:-1]) <= BATCH_BYTES + 1024
 
 
 @pytest.mark.parametrize(("most", "most_bytes"), [(2, 1000), (1000, 20)], ids=["messages", "bytes"])

@@ -104,7 +104,10 @@ class CeleryBody:
     def given(self, job: RunningJob, result: StoredResult | None) -> Outcome:
         """A duplicate inside a canvas: what hangs on it goes on with the value of the job that holds its key."""
         self.span = self._not_run("given its holder's outcome")
-        self.value = decode_result(result)
+        try:
+            self.value = decode_result(result)
+        except Exception as error:  # noqa: BLE001 - what is damaged is so in any way
+            return _damaged(f"The stored result that job {job.id} is given", error)
         return self._returned()
 
     def run(self, job: RunningJob) -> Outcome:
@@ -124,10 +127,8 @@ class CeleryBody:
             )
         token = current_attempt.set(attempt)
         try:
-            if self.envelope is not None and self.envelope.generation != job.generation and not self._read_again(job):
-                moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
-                return Interrupted(moved, by_shutdown=True)
-            return self._opened(job) or self._outcome(attempt)
+            late = self.envelope is not None and self.envelope.generation != job.generation
+            return (self._read_again(job) if late else None) or self._opened(job) or self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
@@ -143,20 +144,25 @@ class CeleryBody:
     def _not_run(self, why: str) -> RunSpan:
         return self._runtime.tracing.not_run(self._facts(None), self._request.headers or {}, why)
 
-    def _read_again(self, job: RunningJob) -> bool:
-        """A late copy of an earlier message woke this job up: what counts is the message that is stored.
+    def _read_again(self, job: RunningJob) -> Outcome | None:
+        """A late copy of an earlier message woke this job up: what counts is the message that is stored. None: it was read.
 
-        False: that one is for another task (the job was replaced), and goes to whoever consumes its queue.
+        One that is for another task (the job was replaced) goes to whoever consumes its queue; one that is gone is the relay's to say.
         """
         payload = self._stored(job)
-        headers = {} if payload is None else json.loads(payload.headers)
-        if payload is None or self._runtime.task_named(headers["task"]) is not self._task:
-            return False
+        try:
+            headers = {} if payload is None else json.loads(payload.headers)
+            if payload is None or self._runtime.task_named(headers["task"]) is not self._task:
+                moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
+                return Interrupted(moved, by_shutdown=True)
+            args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
+            embed = dict(embed or {})
+        except Exception as error:  # noqa: BLE001 - what is damaged is so in any way, and no later delivery finds it better
+            return _damaged(f"The stored message of job {job.id} (generation {job.generation})", error)
         self.envelope, self.newer = _envelope(headers)
-        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
         self._call = args, kwargs
-        self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
-        return True
+        self._request.update({**embed, "args": args, "kwargs": kwargs})
+        return None
 
     def _stored(self, job: RunningJob) -> StoredPayload | None:
         return self._runtime.store.payload(job.id, job.generation)
@@ -297,6 +303,16 @@ class CeleryBody:
                 self._task.backend.store_result(self._request.id, meta, states.STARTED, request=self._request)
             except Exception as error:  # noqa: BLE001 - whatever ails the backend, the body can run
                 logger.warning("job %s: Celery could not be told that it has started: %r", self._request.id, error)
+
+
+def _damaged(what: str, error: Exception) -> Failed:
+    """It is the same for every delivery, so the job ends here, where a person sees it."""
+    failed = JobFailed(
+        f"{what} cannot be read: {type(error).__name__}: {error}. It was damaged in the store.",
+        reason=Reason.FAILED.value,
+    )
+    failed.__cause__ = error
+    return Failed(failed, final=Reason.FAILED)
 
 
 def _envelope(headers: Mapping[str, Any] | None) -> tuple[Envelope | None, PayloadVersionError | None]:

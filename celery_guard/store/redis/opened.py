@@ -22,7 +22,8 @@ __all__ = ["OpenStore"]
 #: What a store that copies itself without waiting cannot keep when its primary is lost.
 _LIMITS = {
     "G1": "a failover, or a crash with appendfsync less than always, may forget the jobs that were accepted last",
-    "G2": "it cannot join a transaction of the caller's: what is enqueued goes out at once",
+    "G2": "it cannot join a transaction of the caller's: what is enqueued goes out at once, and of one call with more than 500 jobs, or 4 MiB, "
+    "each 500 by themselves",
     "G3": "a failover may forget a claim, and the body may start again elsewhere; the first attempt's writes are refused",
     "G4": "a failover may forget a key or a result that was written last, and the body may run again",
     "G5": "a body's own writes are on another database, and cannot be committed together with its job's end",

@@ -48,7 +48,15 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.text import clean
 from celery_guard.job.verdict import Claimed, Enqueued
-from celery_guard.store.calls import BATCH, FOLLOWER_PAUSE, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
+from celery_guard.store.calls import (
+    BATCH,
+    FOLLOWER_PAUSE,
+    SETTLE_PATIENCE,
+    as_seen,
+    batches,
+    batches_of_jobs,
+    owner_of_this_claim,
+)
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
@@ -74,14 +82,17 @@ class RedisStore(RedisOperators):
     # -- accept ---------------------------------------------------------------------------------------------------
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Accept jobs by one script, all of them or none."""
-        if not jobs:
-            return []
-        mark = _mark()
-        news = [given.new_job(new, f"{mark}:{place}") for place, new in enumerate(jobs)]
-        letters = [part for new in jobs for part in given.letter(new.payload)]
-        answers = self._server.run("enqueue", {"jobs": news}, *letters)
-        return [rows.enqueued(new.id, answer) for new, answer in zip(jobs, answers, strict=True)]
+        """Accept jobs, a batch by one script: all of a batch or none. Batches are written in order, each for good; see :attr:`limits`."""
+        mark, done = _mark(), 0
+        answered: list[Enqueued] = []
+        for batch in batches_of_jobs(jobs):
+            news = [given.new_job(new, f"{mark}:{place}") for place, new in enumerate(batch, done)]
+            letters = [part for new in batch for part in given.letter(new.payload)]
+            done += len(batch)
+            # Those that come in later batches are younger.
+            answers = self._server.run("enqueue", {"jobs": news, "behind": len(jobs) - done}, *letters)
+            answered += [rows.enqueued(new.id, answer) for new, answer in zip(batch, answers, strict=True)]
+        return answered
 
     def door(self, transaction: object) -> NoReturn:
         """Raises ``TypeError``: a Redis store cannot join a transaction of the caller's."""

@@ -17,15 +17,12 @@ from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
-from celery_guard.store.calls import BATCH
+from celery_guard.store.calls import BATCH, BATCH_BYTES
 
 from .statement import Link, Row
 from .statements import accept as statements
 
 __all__ = ["accept"]
-
-#: How many bytes of messages one statement writes at most.
-_BATCH_BYTES = 4 * 1024 * 1024
 
 
 def accept(
@@ -67,7 +64,7 @@ def _batches(jobs: Sequence[NewJob], order: Sequence[int]) -> Iterator[list[int]
         job = jobs[place]
         if job.id in ids:
             continue
-        if batch and (len(batch) == BATCH or size + len(job.payload.body) > _BATCH_BYTES):
+        if batch and (len(batch) == BATCH or size + len(job.payload.body) > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(place)
