@@ -28,6 +28,7 @@ from celery_guard.store.patience import Patience
 
 from .address import address, engine_at
 from .dialects import traits_of
+from .silence import notice_silence
 from .statement import CursorLink, Link, Texts
 from .transient import explained, is_disconnect, is_transient
 
@@ -79,6 +80,7 @@ class Database:
     def _make_engine(self, *, own: bool, **options: Any) -> Engine:
         options = {**self._pool, **options, **self.traits.engine_options(self.url)}
         engine = engine_at(self.url, isolation_level="AUTOCOMMIT", **options)
+        event.listen(engine, "connect", lambda connection, record: notice_silence(connection, self.url))
         event.listen(engine, "connect", lambda connection, record: self.traits.greet(connection, own))
         event.listen(engine, "begin", _begin)
         if own:
@@ -89,6 +91,11 @@ class Database:
 
     def connect(self, **defaults: Any) -> Any:
         """A new connection of the driver's, in nobody's pool; what the URL says wins over ``defaults``."""
+        connection = self._connected(defaults)
+        notice_silence(connection, self.url)
+        return connection
+
+    def _connected(self, defaults: Mapping[str, Any]) -> Any:
         dialect = self._engine.dialect
         own = self.traits.engine_options(self.url).get("connect_args", {})
         if self._connect is None:
