@@ -10,6 +10,7 @@ from celery import Celery
 from celery_guard.contract.contract import Contract
 from celery_guard.errors import ConfigurationError
 from celery_guard.flow.admin.audit import Audit
+from celery_guard.flow.admin.dlq import Dlq
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.passage import Passing
@@ -77,6 +78,11 @@ class Guard:
         It is told after the fact, in the thread that did it, and cannot change it; what it raises is logged. It must not wait.
         """
         self._runtime.observers.add(observer)
+
+    @property
+    def dlq(self) -> Dlq:
+        """Dead letters: by what failed alike, closed with a reason, sent again (``guard.dlq.replays``)."""
+        return self._runtime.admin.dlq
 
     @property
     def audit(self) -> Audit:

@@ -48,6 +48,8 @@ class Contract:
     timing: Timing | None = None
     #: The job may be dropped, with a record, instead of becoming a dead letter.
     best_effort: bool = False
+    #: An operator may send its dead letters again. False: its effects would be done a second time, and the letter is repaired by hand.
+    replayable: bool = True
     #: Names that the task had before, oldest first: a worker runs what was sent under them. Keys are kept under the oldest name, so that a
     #: call which was made under the old name is known under the new one.
     aliases: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ class Contract:
             value = getattr(self, name)
             if not (value is None or isinstance(value, kind)):
                 refuse(f"Contract.{name}", value, f"{kind.__name__}(...) or nothing", f"write {kind.__name__}(...)")
-        for name in ("best_effort", "named"):
+        for name in ("best_effort", "replayable", "named"):
             if not isinstance(getattr(self, name), bool):
                 refuse(f"Contract.{name}", getattr(self, name), "True or False", "say which")
         if self.aliases != ():
@@ -120,6 +122,7 @@ class Effective:
     retry: Retry = field(default_factory=Retry)
     timing: Timing = field(default_factory=Timing)
     best_effort: bool = False
+    replayable: bool = True
     aliases: tuple[str, ...] = ()
     named: bool = False
     #: How often ``self.retry()`` may be called; None: as often as ``retry.within`` allows.

@@ -68,6 +68,7 @@ def resolve(contract: Contract | None, options: ReadOptions, signature: Signatur
         retry=retry,
         timing=timing,
         best_effort=declared.best_effort,
+        replayable=declared.replayable,
         aliases=declared.aliases,
         named=declared.named,
         explicit_retries=explicit,

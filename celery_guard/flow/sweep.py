@@ -29,6 +29,8 @@ from celery_guard.job.state import Reason, State
 from celery_guard.settings import Settings
 from celery_guard.store.protocol import Store
 
+from .admin.replay import Driver
+
 if TYPE_CHECKING:
     from .relay import Publisher
 
@@ -62,6 +64,8 @@ class Sweep:
         self._tell = tell
         self._draw = random.Random()
         self._next = 0.0
+        self._driver = Driver(store)
+        self._replays = 0
         self._crash_backoff = Backoff(settings.crash_base.total_seconds(), settings.crash_cap.total_seconds())
 
     def maybe(self) -> None:
@@ -70,17 +74,26 @@ class Sweep:
         if now >= self._next:
             self._next = now + self._settings.sweep_every.total_seconds() * self._draw.uniform(0.8, 1.2)
             self.once()
+        elif self._replays:
+            self.drive()
+
+    def drive(self) -> int:
+        """One step of each replay that runs; how many there are. Raises ``StoreError``."""
+        self._replays = self._driver.once()
+        return self._replays
 
     def once(self) -> int:
         """One pass over everything; how many rows were moved or deleted. Raises ``StoreError``."""
+        self.drive()
         return self.recover_lapsed() + self.recover_unclaimed() + self.forget()
 
     def forget(self) -> int:
-        """Delete what was kept for long enough: ended jobs, messages in quarantine, the audit; how many went."""
+        """Delete what was kept for long enough: ended jobs, messages in quarantine, the audit, replays; how many went."""
         return (
             self._store.retain(_LIMIT)
             + self._store.retain_quarantined(_LIMIT, self._settings.keep_dead)
             + self._store.retain_audit(self._settings.keep_audit, _LIMIT)
+            + self._store.retain_replays(self._settings.keep_dead, _LIMIT)
         )
 
     def recover_lapsed(self) -> int:

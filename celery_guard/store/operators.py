@@ -10,6 +10,10 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
+from celery_guard.job.letter import Handled, LetterGroup
+from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
+
+from .answers import Replayed
 
 __all__ = ["Operators"]
 
@@ -41,4 +45,83 @@ class Operators(Protocol):
 
     def retain_audit(self, keep: timedelta, limit: int) -> int:
         """Delete up to ``limit`` rows that are older than ``keep``, the oldest first; how many went."""
+        ...
+
+    # -- dead letters ---------------------------------------------------------------------------------------------
+
+    def groups(self, *, task: str | None = None, tenant: str | None = None, limit: int = 100) -> list[LetterGroup]:
+        """Dead letters by task and cause, the largest group first."""
+        ...
+
+    def annotate(self, cause: str, note: str, by: str) -> None:
+        """Put a note to a cause, in place of the one that was there; an empty one takes it away."""
+        ...
+
+    def resolve(self, ids: Sequence[str], keep: timedelta) -> list[Handled]:
+        """Close dead letters, in the order of ``ids``; they are kept for ``keep`` from now. Only dead ones are."""
+        ...
+
+    def purge(self, ids: Sequence[str], *, unreplayed: bool) -> list[Handled]:
+        """Delete dead and resolved letters with all that belongs to them.
+
+        Not deleted is one that was neither replayed nor resolved, without ``unreplayed``, and one of whose end Celery was not told yet.
+        """
+        ...
+
+    def would_replay(self, ids: Sequence[str]) -> list[Replayed]:
+        """What :meth:`~celery_guard.store.protocol.Store.replay` would answer now; nothing is changed."""
+        ...
+
+    # -- replays: see :mod:`celery_guard.job.replay` ----------------------------------------------------------------
+
+    def replay_begin(self, new: NewReplay) -> None:
+        """Write a replay without a job in it, ``building``; one that is there already is left as it is."""
+        ...
+
+    def replay_add(self, id: str, jobs: Sequence[str], first: int) -> int:
+        """Add jobs to a replay that is building, at positions from ``first`` on; how many were added: dead ones, each once."""
+        ...
+
+    def replay_move(
+        self, id: str, was: Sequence[ReplayState], to: ReplayState, why: str = "", wave: int | None = None
+    ) -> bool:
+        """Change the state of a replay, if it is one of ``was`` and, where given, this is its wave.
+
+        To ``running`` the ramp begins anew, in a wave of its own, unless it was building.
+        """
+        ...
+
+    def replay_wave(self, id: str, wave: int) -> bool:
+        """Go on to the next wave, if the replay is running and this is its wave."""
+        ...
+
+    def replay_observe(self, id: str, wave: int, run: int) -> Progress:
+        """Note what became of jobs that were sent again, and count. ``run``: the first wave that same causes are counted from."""
+        ...
+
+    def replay_release(self, id: str, wave: int, turn: int, count: int) -> int:
+        """Send up to ``count`` waiting jobs again, if the replay is running, this is its wave and its turn, and it is time; how many went.
+
+        The turn is taken first: the next one is later, by ``every`` for each job. So of two callers one releases. Each job then moves in a
+        transaction of its own together with its place in the replay; one that cannot be sent again is skipped, with the reason.
+        A tenant that has ``cap`` jobs on their way is passed over.
+        """
+        ...
+
+    def replays(
+        self, *, states: Sequence[ReplayState] = (), tenant: str | None = None, limit: int = 100
+    ) -> list[Replay]:
+        """Replays, newest first, without counts."""
+        ...
+
+    def replay_of(self, id: str) -> Replay | None:
+        """One replay with its counts."""
+        ...
+
+    def replay_skipped(self, id: str, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that were not sent again, and why."""
+        ...
+
+    def retain_replays(self, keep: timedelta, limit: int) -> int:
+        """Delete up to ``limit`` rows of a replay that is over, or was left unfinished, for longer than ``keep``; how many went."""
         ...

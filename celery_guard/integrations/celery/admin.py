@@ -9,6 +9,8 @@ from celery.utils.imports import symbol_by_name
 from celery_guard.errors import SettingError
 from celery_guard.flow.admin.actor import Authorize, by_role
 from celery_guard.flow.admin.audit import Audit, Authority
+from celery_guard.flow.admin.dlq import Dlq
+from celery_guard.flow.admin.replay import Replays
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -31,6 +33,13 @@ class Admin:
     def audit(self) -> Audit:
         """Who did what."""
         return Audit(self._runtime.store, self.authority)
+
+    @property
+    def dlq(self) -> Dlq:
+        """Dead letters."""
+        store, authority = self._runtime.store, self.authority
+        replays = Replays(store, authority, lambda task: self._runtime.contract_named(task).replayable)
+        return Dlq(store, authority, replays, self._runtime.settings.keep_dead)
 
     def _rule(self) -> Authorize:
         named = self._runtime.settings.authorize

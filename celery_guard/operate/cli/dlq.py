@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_guard.job.event import Replayed
+from celery_guard.flow.admin.actor import Action
+from celery_guard.flow.admin.actor import Target as Selected
 from celery_guard.job.state import State
 
-from .filters import actor_options, page_options, reason_option, whose_options
+from . import replay as replay_words
+from .filters import (
+    actor_options,
+    confirm_option,
+    letters_options,
+    limit_option,
+    page_options,
+    reason_option,
+    whose_options,
+)
 from .jobs import list_jobs, no_such_job, show_job
 from .main import json_option
 from .target import Target, pass_target
@@ -20,6 +30,9 @@ from .words import ago, one_line, record
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
+    from celery_guard.flow.admin.dlq import Summary
+    from celery_guard.flow.admin.letters import Letters
+    from celery_guard.job.letter import LetterGroup
     from celery_guard.job.row import Job, StoredPayload
 
 __all__ = ["dlq", "legible"]
@@ -34,11 +47,13 @@ def dlq() -> None:
 @whose_options
 @click.option("--cause", help="Only of this cause group: what failed alike.")
 @page_options
+@actor_options
 @json_option
 @pass_target
-def list_(target: Target, /, **which: Any) -> None:
+def list_(target: Target, /, by: Actor, **which: Any) -> None:
     """Dead letters, the newest first."""
     target.load_tasks()
+    which["tenant"] = target.admin.authority.look(by, Action.DLQ_LOOK, Selected(tenant=which["tenant"])).tenant
     columns: tuple[Column[Job], ...] = (
         Column("id", lambda job: job.id, whole=True),
         Column("task", lambda job: job.task),
@@ -57,12 +72,13 @@ def list_(target: Target, /, **which: Any) -> None:
 @click.argument("id")
 @click.option("--traceback", is_flag=True, help="With the tracebacks of failed attempts.")
 @click.option("--reveal", is_flag=True, help="With the message: headers, and the body with the arguments.")
+@actor_options
 @json_option
 @pass_target
-def show(target: Target, id: str, traceback: bool, reveal: bool) -> None:
+def show(target: Target, id: str, traceback: bool, reveal: bool, by: Actor) -> None:
     """Why a job is dead, whom to ask, and its message."""
     job = target.store.job(id)
-    if job is None:
+    if job is None or not by.may_see(job.tenant):
         no_such_job(target, id)
         return
     if job.state is not State.DEAD:
@@ -83,29 +99,94 @@ def show(target: Target, id: str, traceback: bool, reveal: bool) -> None:
 
 
 @dlq.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@reason_option(required=True)
+@click.option("--task", help="Only of this task.")
+@click.option("--tenant", help="Only of this tenant.")
+@limit_option
 @actor_options
 @json_option
 @pass_target
-def replay(target: Target, ids: tuple[str, ...], reason: str, by: Actor) -> None:
-    """Send dead letters again, from the start.
-
-    Counts begin anew, message and history stay. One that is not dead, or whose key another job has taken, is skipped, and the exit status is 1.
-    """
-    answers = target.store.replay(list(dict.fromkeys(ids)))
-    for answer in answers:
-        target.runtime.observers.tell(Replayed(answer.id, "", answer.answer, answer.why))
+def groups(target: Target, by: Actor, task: str | None, tenant: str | None, limit: int) -> None:
+    """Dead letters by what failed alike, the largest group first."""
+    found = target.admin.dlq.groups(by=by, task=task, tenant=tenant, limit=limit)
     if target.terminal.as_json:
-        target.terminal.json([{**record(answer), "actor": by.name, "reason": reason} for answer in answers])
+        target.terminal.json(found)
+        return
+    target.terminal.listing(found, _GROUPS, "no dead letters")
+
+
+_GROUPS: tuple[Column[LetterGroup], ...] = (
+    Column("task", lambda group: group.task),
+    Column("cause", lambda group: group.cause or "", whole=True),
+    Column("type", lambda group: group.type_name),
+    Column("count", lambda group: str(group.count), whole=True),
+    Column("first", lambda group: ago(group.first), whole=True),
+    Column("last", lambda group: ago(group.last), whole=True),
+    Column("tenants", lambda group: str(group.tenants or ""), minor=True),
+    Column("replayed", lambda group: ago(group.replayed), minor=True),
+    Column("note", lambda group: f"{group.note} ({group.noted_by})" if group.note else ""),
+)
+
+
+@dlq.command()
+@click.argument("cause")
+@click.argument("text", required=False, default="")
+@actor_options
+@json_option
+@pass_target
+def note(target: Target, cause: str, text: str, by: Actor) -> None:
+    """Put a note to a cause, for whoever looks next; without a text the note is taken away."""
+    target.admin.dlq.note(cause, text, by=by)
+    if target.terminal.as_json:
+        target.terminal.json({"cause": cause, "note": text, "by": by.name})
     else:
-        for answer in answers:
-            why = f": {answer.why}" if answer.why else ""
-            target.terminal.say(f"{one_line(answer.id)}  {answer.answer}{why}")
-        done = sum(answer.answer == "replayed" for answer in answers)
-        target.terminal.note(f"{done} replayed, {len(answers) - done} skipped, by {by.name}: {reason}")
-    if any(answer.answer != "replayed" for answer in answers):
+        target.terminal.note(f"noted by {by.name}" if text else "the note is taken away")
+
+
+@dlq.command()
+@letters_options
+@click.option("--repaired", is_flag=True, help="It was made good by hand; without this the loss is accepted.")
+@reason_option(required=True)
+@confirm_option
+@actor_options
+@json_option
+@pass_target
+def resolve(target: Target, /, letters: Letters, by: Actor, **how: Any) -> None:
+    """Close dead letters: the loss is accepted, or was made good by hand."""
+    _summed(target, target.admin.dlq.resolve(letters, by=by, **how), by)
+
+
+@dlq.command()
+@letters_options
+@click.option("--unreplayed", is_flag=True, help="Also those that were neither replayed nor resolved.")
+@reason_option(required=True)
+@confirm_option
+@actor_options
+@json_option
+@pass_target
+def purge(target: Target, /, letters: Letters, by: Actor, **how: Any) -> None:
+    """Delete letters that were replayed or resolved, with all that belongs to them. Takes --role admin."""
+    _summed(target, target.admin.dlq.purge(letters, by=by, **how), by)
+
+
+def _summed(target: Target, summary: Summary, by: Actor) -> None:
+    if target.terminal.as_json:
+        target.terminal.json({**record(summary), "actor": by.name})
+    else:
+        for left in summary.examples:
+            target.terminal.say(f"{one_line(left.id)}  {left.answer}: {left.why}")
+        target.terminal.note(f"{summary}, by {by.name}")
+    if summary.skipped:
         click.get_current_context().exit(1)
+
+
+@dlq.command()
+@letters_options
+@actor_options
+@pass_target
+def export(target: Target, letters: Letters, by: Actor) -> None:
+    """Print dead letters as JSON, one a line: without arguments and without the words of failures."""
+    for letter in target.admin.dlq.export(letters, by=by):
+        target.terminal.say(json.dumps(record(letter), ensure_ascii=True))
 
 
 def _team(target: Target, job: Job) -> str:
@@ -127,3 +208,7 @@ def legible(body: bytes) -> str:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         return "base64:" + base64.b64encode(body).decode("ascii")
+
+
+for _word in (replay_words.replay, replay_words.replays, replay_words.pause, replay_words.resume, replay_words.abort):
+    dlq.add_command(_word)

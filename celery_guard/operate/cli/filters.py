@@ -11,8 +11,18 @@ from typing import Any, TypeVar
 import click
 
 from celery_guard.flow.admin.actor import Actor, Role, user_name
+from celery_guard.flow.admin.letters import Letters
 
-__all__ = ["AGE", "actor_options", "confirm_option", "limit_option", "page_options", "reason_option", "whose_options"]
+__all__ = [
+    "AGE",
+    "actor_options",
+    "confirm_option",
+    "letters_options",
+    "limit_option",
+    "page_options",
+    "reason_option",
+    "whose_options",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +51,35 @@ def whose_options(command: F) -> F:
     for name in ("tenant", "queue", "task"):
         command = click.option(f"--{name}", help=f"Only of this {name}.")(command)
     return command
+
+
+def letters_options(command: F) -> F:
+    """Ids, a filter, or ``--all``; the command is given :class:`Letters`."""
+
+    @functools.wraps(command)
+    def with_letters(*args: Any, ids_: tuple[str, ...], all_: bool, **kwargs: Any) -> Any:
+        which = {name: kwargs.pop(f"{name}_") for name in _FILTERS}
+        said = [name for name, value in which.items() if value is not None]
+        if bool(ids_) + bool(said) + all_ != 1:
+            raise click.UsageError("Say which letters: their ids, or a filter, or --all; not two of these.")
+        return command(*args, letters=Letters(ids=ids_, **which), **kwargs)
+
+    with_letters = click.argument("ids_", nargs=-1, metavar="[ID...]")(with_letters)
+    with_letters = click.option("--all", "all_", is_flag=True, help="All there are.")(with_letters)
+    for name, (option, kind, help) in reversed(_FILTERS.items()):
+        with_letters = click.option(f"--{option}", f"{name}_", type=kind, help=help)(with_letters)
+    return with_letters  # type: ignore[return-value]
+
+
+_FILTERS: dict[str, tuple[str, Any, str]] = {
+    "task": ("task", str, "Only of this task."),
+    "queue": ("queue", str, "Only of this queue."),
+    "tenant": ("tenant", str, "Only of this tenant."),
+    "cause": ("cause", str, "Only of this cause group: what failed alike."),
+    "failure_class": ("class", str, "Only of this failure class."),
+    "older": ("older", AGE, "Only accepted longer ago: 2h, 7d."),
+    "younger": ("younger", AGE, "Only accepted since: 2h, 7d."),
+}
 
 
 def limit_option(command: F) -> F:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from sqlalchemy.exc import IntegrityError
+
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
+from celery_guard.job.letter import Handled, LetterGroup
+from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
+from celery_guard.store.answers import Replayed
 from celery_guard.store.calls import BATCH, batches
 
-from . import audit
+from . import audit, letters, replays
 from .opened import OpenStore
+from .statements import replays as replay_statements
 
 __all__ = ["SqlOperators"]
 
@@ -52,3 +58,113 @@ class SqlOperators(OpenStore):
         numbers = self._database.each(lambda connection, again: audit.old(connection, keep, min(limit, BATCH)))
         # most of the time there are none, and nothing is written
         return self._database.each(lambda connection, again: audit.forget(connection, numbers)) if numbers else 0
+
+    # -- dead letters ---------------------------------------------------------------------------------------------
+
+    def groups(self, *, task: str | None = None, tenant: str | None = None, limit: int = 100) -> list[LetterGroup]:
+        """Dead letters by task and cause, the largest group first."""
+        wanted = {"task": task, "tenant": tenant}
+        return self._database.each(lambda connection, again: letters.groups(connection, wanted, limit))
+
+    def annotate(self, cause: str, note: str, by: str) -> None:
+        """Put a note to a cause."""
+        try:
+            self._database.begin(lambda connection, again: letters.annotate(connection, cause, note, by))
+        except IntegrityError:
+            # another put the first one at this moment: this is the second
+            self._database.begin(lambda connection, again: letters.annotate(connection, cause, note, by))
+
+    def resolve(self, ids: Sequence[str], keep: timedelta) -> list[Handled]:
+        """Close dead letters."""
+
+        def close(batch: list[str]) -> list[Handled]:
+            return self._database.begin(lambda connection, again: letters.resolve(connection, batch, keep, again))
+
+        return [answer for batch in batches(ids) for answer in close(batch)]
+
+    def purge(self, ids: Sequence[str], *, unreplayed: bool) -> list[Handled]:
+        """Delete dead and resolved letters."""
+
+        def delete(batch: list[str]) -> list[Handled]:
+            return self._database.begin(lambda connection, again: letters.purge(connection, batch, unreplayed, again))
+
+        return [answer for batch in batches(ids) for answer in delete(batch)]
+
+    def would_replay(self, ids: Sequence[str]) -> list[Replayed]:
+        """What a replay would answer now."""
+
+        def ask(batch: list[str]) -> list[Replayed]:
+            return self._database.each(lambda connection, again: letters.would_replay(connection, batch))
+
+        return [answer for batch in batches(ids) for answer in ask(batch)]
+
+    # -- replays --------------------------------------------------------------------------------------------------
+
+    def replay_begin(self, new: NewReplay) -> None:
+        """Write a replay without a job in it."""
+        self._database.begin(lambda connection, again: replays.begin(connection, new))
+
+    def replay_add(self, id: str, jobs: Sequence[str], first: int) -> int:
+        """Add dead jobs to a replay that is building."""
+        added = 0
+        for batch in batches(jobs):
+            added += self._add(id, batch, first + added)
+        return added
+
+    def _add(self, id: str, batch: list[str], first: int) -> int:
+        return self._database.begin(lambda connection, again: replays.add(connection, id, batch, first))
+
+    def replay_move(
+        self, id: str, was: Sequence[ReplayState], to: ReplayState, why: str = "", wave: int | None = None
+    ) -> bool:
+        """Change the state of a replay."""
+        move = replay_statements.move(id, was, to, why, wave)
+        return self._database.each(lambda connection, again: bool(connection.execute(move).rowcount))
+
+    def replay_wave(self, id: str, wave: int) -> bool:
+        """Go on to the next wave."""
+        step = replay_statements.next_wave(id, wave)
+        return self._database.each(lambda connection, again: bool(connection.execute(step).rowcount))
+
+    def replay_observe(self, id: str, wave: int, run: int) -> Progress:
+        """Note what became of jobs that were sent again, and count."""
+        return self._database.each(lambda connection, again: replays.observe(connection, id, wave, run))
+
+    def replay_release(self, id: str, wave: int, turn: int, count: int) -> int:
+        """Send waiting jobs again, if it is time."""
+        chosen = self._database.begin(lambda connection, again: replays.picked(connection, id, wave, turn, count))
+        released = sum(self._replay_one(id, job, wave) for job in chosen)
+        if released:
+            self._ring()
+        return released
+
+    def _replay_one(self, id: str, job: str, wave: int) -> bool:
+        lock_keys = self._traits.one_statement
+        try:
+            return self._database.begin(
+                lambda connection, again: replays.release(connection, id, job, wave, lock_keys=lock_keys)
+            )
+        except IntegrityError:
+            # its key was taken at this moment: it waits for the next turn, which will see who has it
+            return False
+
+    def replays(
+        self, *, states: Sequence[ReplayState] = (), tenant: str | None = None, limit: int = 100
+    ) -> list[Replay]:
+        """Replays, newest first."""
+        found = replay_statements.listed(states, tenant, limit)
+        return self._database.each(
+            lambda connection, again: [replays.of(row) for row in connection.execute(found).mappings()]
+        )
+
+    def replay_of(self, id: str) -> Replay | None:
+        """One replay with its counts."""
+        return self._database.each(lambda connection, again: replays.one(connection, id))
+
+    def replay_skipped(self, id: str, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that were not sent again, and why."""
+        return self._database.each(lambda connection, again: replays.skipped(connection, id, limit))
+
+    def retain_replays(self, keep: timedelta, limit: int) -> int:
+        """Delete up to ``limit`` rows of a replay that is over for longer than ``keep``."""
+        return self._database.each(lambda connection, again: replays.retain(connection, keep, min(limit, BATCH)))

@@ -34,7 +34,7 @@ __all__ = [
 VERSION_TABLE = "guard_version"
 
 #: The newest revision. Said here too, so that a worker that only checks does not load Alembic.
-HEAD = "0004"
+HEAD = "0005"
 
 _UPGRADE = "`celery -A app guard store upgrade`"
 

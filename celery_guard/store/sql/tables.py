@@ -31,6 +31,7 @@ from celery_guard.job.state import State
 
 __all__ = [
     "audit",
+    "cause_note",
     "checkpoint",
     "failure",
     "heartbeat",
@@ -39,6 +40,7 @@ __all__ = [
     "payload",
     "quarantine",
     "replay",
+    "replay_batch",
     "result",
     "step",
     "store",
@@ -227,7 +229,50 @@ replay = Table(
     _long_text("reason"),
     _instant("created", nullable=False),
     _instant("done"),
+    # What the job was when the set was frozen, and how often it had been replayed once it was sent again.
+    _id("tenant"),
+    _id("cause"),
+    Column("replays", Integer),
+    Column("wave", Integer),
     Index("guard_replay_next", "batch", "state", "position"),
+    Index("guard_replay_cause", "cause", "done", **_partial("done IS NOT NULL")),
+    **_INNODB,
+)
+
+replay_batch = Table(
+    "guard_replay_batch",
+    metadata,
+    _id("id", primary_key=True),
+    _word("state"),
+    _id("actor", nullable=False),
+    _id("role", nullable=False),
+    _id("origin", nullable=False),
+    _id("tenant"),
+    _long_text("target"),
+    _long_text("reason"),
+    _long_text("why", nullable=True),
+    _instant("created", nullable=False),
+    _instant("ended"),
+    # When the next job may be released, and how long from one to the next.
+    _instant("next_at", nullable=False),
+    Column("every", BigInteger, nullable=False),
+    Column("cap", Integer),
+    Column("stop_share", Integer, nullable=False),
+    Column("same_cause", Integer, nullable=False),
+    _count("total"),
+    _count("wave"),
+    _count("run"),
+    Index("guard_replay_batch_state", "state", "created"),
+    **_INNODB,
+)
+
+cause_note = Table(
+    "guard_cause_note",
+    metadata,
+    _id("cause", primary_key=True),
+    _long_text("note"),
+    _id("actor", nullable=False),
+    _instant("at", nullable=False),
     **_INNODB,
 )
 

@@ -24,7 +24,7 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart audit bodies claim clock crowd cut doors followers handover keys moves operators people races relay round_trips settle sweep tell upkeep"
+_MODULES = "accept apart audit bodies claim clock crowd cut doors followers handover keys letters moves operators people races relay replays round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
@@ -39,10 +39,12 @@ from .fixtures import opened_store, store
 from .followers import TestFollowers
 from .handover import TestHandover
 from .keys import TestKeys
+from .letters import TestGroups, TestPurge, TestResolve, TestWouldReplay
 from .operators import TestBacklog, TestHandled, TestNarrowing, TestUnknown
 from .people import TestCancel, TestQuarantine, TestReading, TestReplay
 from .races import TestRaces
 from .relay import TestDoubling, TestGiveBack, TestRelay, TestTokens
+from .replays import TestReplays
 from .round_trips import TestRoundTrips, wired
 from .settle import TestLate, TestSettle, TestSettleFailure, TestSettleFollow
 from .subject import Caller, Callers, Subject, refuse_callers
@@ -68,6 +70,7 @@ __all__ = [
     "TestDue",
     "TestFollowers",
     "TestGiveBack",
+    "TestGroups",
     "TestHandled",
     "TestHandover",
     "TestKeys",
@@ -76,12 +79,15 @@ __all__ = [
     "TestNarrowing",
     "TestOpenTransactions",
     "TestProcesses",
+    "TestPurge",
     "TestQuarantine",
     "TestRaces",
     "TestReading",
     "TestRelay",
     "TestRenew",
     "TestReplay",
+    "TestReplays",
+    "TestResolve",
     "TestRetain",
     "TestRoundTrips",
     "TestSettle",
@@ -93,6 +99,7 @@ __all__ = [
     "TestTell",
     "TestTokens",
     "TestUnknown",
+    "TestWouldReplay",
     "opened_store",
     "refuse_callers",
     "skewed",

@@ -10,7 +10,7 @@ import pytest
 
 from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import Kind, Reason, State
-from celery_guard.store.protocol import Cancelled, Quarantined, Replayed
+from celery_guard.store.protocol import Cancelled, Quarantined
 
 from .shop import NOW, Canned, Run, a_failure, a_job, answer_of
 
@@ -178,33 +178,6 @@ def test_a_job_that_is_no_dead_letter_is_said_to_be_none(run: Run) -> None:
     result = run("dlq", "show", "7e1f", store=Canned(job=a_job(state=State.SUCCEEDED)))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "it is succeeded" in result.stderr
-
-
-def test_a_replay_needs_a_reason(run: Run) -> None:
-    store = Canned(replay=[])
-    result = run("dlq", "replay", "7e1f", store=store)
-    assert result.exit_code == 2
-    assert "--reason" in result.stderr
-    assert store.asked == []
-
-
-def test_dlq_1_a_replay_says_what_it_skipped_and_why(run: Run) -> None:
-    answers = [Replayed("a", "replayed"), Replayed("b", "skipped", "its key was taken by c")]
-    store = Canned(replay=answers)
-    result = run("dlq", "replay", "a", "b", "a", "--reason", "gateway is back", "--actor", "ann", store=store)
-    assert result.stdout.splitlines() == ["a  replayed", "b  skipped: its key was taken by c"]
-    assert result.stderr == "1 replayed, 1 skipped, by ann: gateway is back\n"
-    assert result.exit_code == 1
-    assert store.asked[0] == ("replay", (["a", "b"],), {})
-    as_json = answer_of(run("dlq", "replay", "a", "b", "--reason", "r", "--actor", "ann", "--json", store=store))
-    assert as_json[1] == {
-        "id": "b", "answer": "skipped", "why": "its key was taken by c", "actor": "ann", "reason": "r",
-    }  # fmt: skip
-
-
-def test_a_replay_of_all_ends_with_0(run: Run) -> None:
-    store = Canned(replay=[Replayed("a", "replayed")])
-    assert run("dlq", "replay", "a", "--reason", "r", store=store).exit_code == 0
 
 
 # -- quarantine -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ __all__ = [
     "defer",
     "forget",
     "forget_handled",
+    "forget_jobs",
     "forget_messages",
     "forget_silent",
     "over",
@@ -82,6 +83,11 @@ def forget(table: Table, ids: Collection[str]) -> Delete:
     if table is job:
         return delete(job).where(job.c.id.in_(ids), job.c.keep_until <= now())
     return delete(table).where(table.c.job.in_(ids))
+
+
+def forget_jobs(table: Table, ids: Collection[str]) -> Delete:
+    """Delete jobs, or what belongs to them, whatever time they had."""
+    return delete(table).where((job.c.id if table is job else table.c.job).in_(ids))
 
 
 def forget_silent() -> Delete:

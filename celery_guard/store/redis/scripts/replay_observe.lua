@@ -1,0 +1,39 @@
+-- uses: store row batch
+-- Note what became of jobs that were sent again: (counts of the whole, of the wave, how many died of their cause again).
+local ENDS = { succeeded = 'succeeded', dead = 'failed' }
+
+-- What a job that was sent again came to, and in which words; nil while it was not tried yet.
+local function what_became(row, item)
+    if not row then
+        return 'ended', 'it was forgotten'
+    end
+    if count(row.replays) ~= item.replays then
+        return 'ended', 'somebody else replayed it'
+    end
+    if row.state == 'dead' then
+        return 'failed', row.cause == item.cause and given.same or nil
+    end
+    if ENDS[row.state] or ENDED[row.state] or row.state == 'unknown' then
+        return ENDS[row.state] or 'ended', not ENDS[row.state] and 'it is ' .. row.state or nil
+    end
+    return count(row.retries) > 0 and 'failing' or nil
+end
+
+for _, state in ipairs({ 'released', 'failing' }) do
+    for _, job in ipairs(redis.call('ZRANGE', STORE .. 'replay_state:' .. given.id .. ':' .. state, 0, given.limit - 1)) do
+        local item = place_of(given.id, job)
+        local to, why = what_became(read(job), item)
+        if to and to ~= state then
+            item.why = why
+            became(given.id, job, item, to)
+            if why and why == given.same then
+                add(given.id, 'same', string.format('%d', item.wave), 1)
+            end
+        end
+    end
+end
+local same = 0
+for wave = given.run, given.wave do
+    same = same + tonumber(redis.call('HGET', STORE .. 'replay_counts:' .. given.id, wave .. ':same') or 0)
+end
+return { counts(given.id), counts(given.id, string.format('%d', given.wave)), same }

@@ -1,0 +1,212 @@
+"""Statements of replays: the frozen set, its waves, and each job's place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Integer, case, delete, exists, func, insert, literal, literal_column, null, or_, select, update
+from sqlalchemy.sql.dml import Delete, Insert, Update
+from sqlalchemy.sql.selectable import Select
+
+from celery_guard.job.replay import ItemState, ReplayState
+from celery_guard.job.state import State
+from celery_guard.store.sql.clock import now
+from celery_guard.store.sql.tables import job, replay, replay_batch
+
+from . import fixed
+
+__all__ = [
+    "add", "begin", "counted", "counts", "crowded", "ended_as", "forget", "forget_items", "known", "last", "listed", "move", "next_wave", "on_their_way",
+    "over", "place", "put", "remember", "same_causes", "skip", "skipped", "tick", "waiting",
+]  # fmt: skip
+
+
+def known(id: str) -> Select[Any]:
+    """One replay."""
+    return select(replay_batch).where(replay_batch.c.id == id)
+
+
+def begin(**values: Any) -> Insert:
+    """A replay without a job."""
+    return insert(replay_batch).values(
+        state=ReplayState.BUILDING.value, created=now(), next_at=now(), total=0, wave=1, run=1, **values
+    )
+
+
+def add(id: str, ids: Collection[str]) -> Select[Any]:
+    """Dead jobs that are not in the replay yet."""
+    there = exists(select(replay.c.job).where(replay.c.batch == id, replay.c.job == job.c.id).correlate(job))
+    return select(job.c.id, job.c.tenant, job.c.cause).where(
+        job.c.id.in_(ids), job.c.state == fixed(State.DEAD), ~there
+    )
+
+
+def put() -> Insert:
+    """A job's place in a replay."""
+    return insert(replay).values(state=ItemState.WAITING.value, created=now())
+
+
+def counted(id: str, more: int) -> Update:
+    """So many more jobs are in the replay, if it is still being built."""
+    return (
+        update(replay_batch)
+        .where(replay_batch.c.id == id, replay_batch.c.state == ReplayState.BUILDING.value)
+        .values(total=replay_batch.c.total + more)
+    )
+
+
+def move(id: str, was: Collection[ReplayState], to: ReplayState, why: str, wave: int | None) -> Update:
+    """Change the state of a replay."""
+    found = update(replay_batch).where(
+        replay_batch.c.id == id, replay_batch.c.state.in_([state.value for state in was])
+    )
+    if wave is not None:
+        found = found.where(replay_batch.c.wave == wave)
+    values: dict[str, Any] = {"state": to.value, "why": why}
+    if to is ReplayState.RUNNING:
+        # MySQL assigns from left to right, and a column that was assigned has its new value; others have the old one
+        building = replay_batch.c.state == ReplayState.BUILDING.value
+        wave_ = case((building, replay_batch.c.wave), else_=replay_batch.c.wave + 1)
+        run_ = case((building, replay_batch.c.run), else_=replay_batch.c.wave + 1)
+        return found.ordered_values(
+            (replay_batch.c.run, run_), (replay_batch.c.wave, wave_), (replay_batch.c.next_at, now()),
+            (replay_batch.c.ended, null()), (replay_batch.c.why, why), (replay_batch.c.state, to.value),
+        )  # fmt: skip
+    if to in (ReplayState.ABORTED, ReplayState.DONE):
+        values["ended"] = now()
+    return found.values(**values)
+
+
+def next_wave(id: str, wave: int) -> Update:
+    """Go on to the next wave."""
+    return (
+        update(replay_batch)
+        .where(_runs(id), replay_batch.c.wave == wave)
+        .values(wave=replay_batch.c.wave + literal_column("1", Integer))
+    )
+
+
+def tick(id: str, wave: int, turn: int, count: int) -> Update:
+    """Take the turn to release: the next one is later by as much as so many jobs take."""
+    return (
+        update(replay_batch)
+        .where(_runs(id), replay_batch.c.wave == wave, replay_batch.c.next_at == turn, replay_batch.c.next_at <= now())
+        # a turn is never the one before
+        .values(next_at=now() + replay_batch.c.every * count + 1)
+    )
+
+
+def _runs(id: str) -> Any:
+    return (replay_batch.c.id == id) & (replay_batch.c.state == ReplayState.RUNNING.value)
+
+
+def crowded(id: str) -> Select[Any]:
+    """Tenants that have jobs on their way, and how many."""
+    on_way = replay.c.state == ItemState.RELEASED.value
+    return (
+        select(replay.c.tenant, func.count())
+        .where(replay.c.batch == id, on_way, replay.c.tenant.is_not(None))
+        .group_by(replay.c.tenant)
+    )
+
+
+def waiting(id: str, full: Sequence[str], limit: int) -> Select[Any]:
+    """Jobs that wait, in their order, but for those of tenants that have enough on their way."""
+    found = select(replay.c.job, replay.c.tenant).where(replay.c.batch == id, replay.c.state == ItemState.WAITING.value)
+    if full:
+        found = found.where(or_(replay.c.tenant.is_(None), replay.c.tenant.not_in(full)))
+    return found.order_by(replay.c.position).limit(limit)
+
+
+def place(id: str, of: str, state: ItemState, *, wave: int | None = None, why: str | None = None) -> Update:
+    """A waiting job is sent again, or skipped: if the replay runs."""
+    running = exists(select(replay_batch.c.id).where(_runs(id)))
+    return (
+        update(replay)
+        .where(replay.c.batch == id, replay.c.job == of, replay.c.state == ItemState.WAITING.value, running)
+        .values(state=state.value, wave=wave, why=why, done=now())
+    )
+
+
+def remember(id: str, of: str, replays: int) -> Update:
+    """How often the job had been replayed once it was sent again."""
+    return update(replay).where(replay.c.batch == id, replay.c.job == of).values(replays=replays)
+
+
+def skip(id: str, of: str, why: str) -> Update:
+    """A job that was about to be sent again cannot be."""
+    return update(replay).where(replay.c.batch == id, replay.c.job == of).values(state=ItemState.SKIPPED.value, why=why)
+
+
+def on_their_way(id: str, state: ItemState, limit: int) -> Select[Any]:
+    """Jobs that were sent again, and what became of them."""
+    return (
+        select(
+            replay.c.job, replay.c.cause, replay.c.replays, job.c.state, job.c.retries, job.c.cause.label("cause_now"),
+            job.c.replays.label("replays_now"),
+        )
+        .outerjoin(job, job.c.id == replay.c.job)
+        .where(replay.c.batch == id, replay.c.state == state.value)
+        .order_by(replay.c.position)
+        .limit(limit)
+    )  # fmt: skip
+
+
+def ended_as(id: str, was: ItemState, ids: Collection[str], to: ItemState, why: str) -> Update:
+    """Note what became of them."""
+    return (
+        update(replay)
+        .where(replay.c.batch == id, replay.c.job.in_(ids), replay.c.state == was.value)
+        .values(state=to.value, why=why or null())
+    )
+
+
+def counts(id: str, wave: int | None = None) -> Select[Any]:
+    """How many jobs of a replay, or of one wave, are in each state."""
+    found = select(replay.c.state, func.count()).where(replay.c.batch == id).group_by(replay.c.state)
+    return found if wave is None else found.where(replay.c.wave == wave)
+
+
+def same_causes(id: str, run: int, why: str) -> Select[Any]:
+    """How many have died again of their cause, from a wave on."""
+    failed = replay.c.state == ItemState.FAILED.value
+    return select(func.count()).where(replay.c.batch == id, failed, replay.c.wave >= run, replay.c.why == literal(why))
+
+
+def skipped(id: str, limit: int) -> Select[Any]:
+    """Jobs that were not sent again, and why."""
+    state = replay.c.state == ItemState.SKIPPED.value
+    return (
+        select(replay.c.job, replay.c.why).where(replay.c.batch == id, state).order_by(replay.c.position).limit(limit)
+    )
+
+
+def listed(states: Collection[ReplayState], tenant: str | None, limit: int) -> Select[Any]:
+    """Replays, newest first."""
+    found = select(replay_batch).order_by(replay_batch.c.created.desc(), replay_batch.c.id).limit(limit)
+    if states:
+        found = found.where(replay_batch.c.state.in_([state.value for state in states]))
+    return found if tenant is None else found.where(replay_batch.c.tenant == tenant)
+
+
+def over(keep: int) -> Select[Any]:
+    """A replay that was over for longer than a duration in microseconds, or was never begun."""
+    old = replay_batch.c.ended < now() - keep
+    left = (replay_batch.c.state == ReplayState.BUILDING.value) & (replay_batch.c.created < now() - keep)
+    return select(replay_batch.c.id).where(or_(old, left)).limit(1)
+
+
+def last(id: str, limit: int) -> Select[Any]:
+    """Some jobs of a replay."""
+    return select(replay.c.job).where(replay.c.batch == id).limit(limit)
+
+
+def forget_items(id: str, ids: Collection[str]) -> Delete:
+    """Delete places of jobs in a replay."""
+    return delete(replay).where(replay.c.batch == id, replay.c.job.in_(ids))
+
+
+def forget(id: str) -> Delete:
+    """Delete a replay."""
+    return delete(replay_batch).where(replay_batch.c.id == id)
