@@ -24,6 +24,7 @@ import pytest
 
 __all__ = [
     "PrivateServer",
+    "private_mariadb",
     "private_pgbouncer",
     "private_postgresql",
     "private_rabbitmq",
@@ -173,6 +174,34 @@ def private_postgresql() -> Iterator[PrivateServer]:
 
         url = f"postgresql+psycopg://root@127.0.0.1:{port}/postgres"
         yield from _stopping(PrivateServer(url, port, command, folder, answers, user=user))
+
+
+@contextmanager
+def private_mariadb() -> Iterator[PrivateServer]:
+    """A MariaDB with its tables on disk and an empty database ``guard``, not yet started; one that was killed recovers what was committed."""
+    install, program = _program("mariadb-install-db"), _program("mariadbd", "usr/sbin")
+    user = "mysql" if os.geteuid() == 0 else None
+    with _folder(user) as folder:
+        port, data = _free_port(), folder / "data"
+        init = (install, "--no-defaults", f"--datadir={data}", "--skip-test-db", "--skip-name-resolve")
+        subprocess.run(init, check=True, capture_output=True, cwd=folder, user=user)
+        # a folder is a database
+        (data / "guard").mkdir()
+        if user is not None:
+            shutil.chown(data / "guard", user)
+        command = (
+            program, "--no-defaults", f"--datadir={data}", f"--socket={folder / 'socket'}", f"--port={port}",
+            "--bind-address=127.0.0.1", "--skip-grant-tables", "--skip-networking=0", "--skip-name-resolve",
+            "--innodb-buffer-pool-size=16M", f"--pid-file={folder / 'pid'}",
+        )  # fmt: skip
+
+        def answers(client: socket.socket) -> bool:
+            # the server greets first: its fifth byte is the version of the protocol
+            return client.recv(5)[4:] == b"\x0a"
+
+        yield from _stopping(
+            PrivateServer(f"mysql+pymysql://root@127.0.0.1:{port}/guard", port, command, folder, answers, user=user)
+        )
 
 
 @contextmanager

@@ -45,6 +45,9 @@ FAULTS: tuple[Fault, ...] = (
     kill_node,
 )  # fmt: skip
 
+#: The same with a broker that keeps each message as it was given.
+KINDER = tuple(fault for fault in FAULTS if fault not in (trouble_messages, lose_messages))
+
 #: After so long without any effect (seconds) it is over: longer than the broker waits before it delivers again.
 _QUIET = 30.0
 
@@ -140,7 +143,7 @@ class _Shop(threading.Thread):
             self.accepted |= {f"part {number * 10 + member}" for member in range(3)}
 
 
-def column(system: str, folder: Path, seed: int, size: int) -> Column:
+def column(system: str, folder: Path, seed: int, size: int, faults: Sequence[Fault] = FAULTS) -> Column:
     """Do the work in one system, under the faults, and count."""
     folder.mkdir()
     returns = round(size * (0.8 + 0.1 * 4))
@@ -153,7 +156,7 @@ def column(system: str, folder: Path, seed: int, size: int) -> Column:
         shop = _Shop(stage, size, seed)
         stage.start({}, {}, relay=system == "celery-guard")
         shop.start()
-        break_things(stage, FAULTS, shop.is_alive)
+        break_things(stage, faults, shop.is_alive)
         shop.join()
         _until_quiet(stage)
         return _count(system, stage, shop)
@@ -218,14 +221,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.compare", description=__doc__)
     parser.add_argument("--size", type=int, default=500, help="calls of each system")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument(
+        "--keep-messages", action="store_true", help="without the faults that drop, double and reorder messages"
+    )
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("systems", nargs="*", help="only these", default=SYSTEMS)
     options = parser.parse_args(arguments)
     seed = new_seed() if options.seed is None else options.seed
+    faults = KINDER if options.keep_messages else FAULTS
     columns = []
     with tempfile.TemporaryDirectory(prefix="guard-compare-") as folder:
         for number, system in enumerate(options.systems):
-            columns.append(column(system, Path(folder) / f"fleet-{seed}-{number}", seed, options.size))
+            columns.append(column(system, Path(folder) / f"fleet-{seed}-{number}", seed, options.size, faults))
             print(columns[-1], *columns[-1].faults, sep="\n  ", flush=True)
     if options.json:
         options.json.write_text(

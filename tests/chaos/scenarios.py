@@ -111,7 +111,9 @@ SCENARIOS: dict[str, Scenario] = {
     "the network to the database is cut": Scenario(
         "redis", "postgresql", (cut_store, silence_store, kill_child), wired=True
     ),
-    "the network to mariadb is cut": Scenario("redis", "mariadb", (cut_store, silence_store), wired=True),
+    "mariadb is cut off and restarted": Scenario(
+        "redis", "mariadb", (cut_store, restart_store, silence_store), private=True, wired=True
+    ),
     "the network to the broker is cut": Scenario("rabbitmq", "postgresql", (cut_broker, silence_broker), wired=True),
     "the disk is full": Scenario("files", "sqlite", (fill_disk, kill_child, fill_disk), small=True),
     "clocks disagree": Scenario("redis", "mariadb", (kill_child, kill_node), shifts=("+3600s", "-3600s")),

@@ -1,6 +1,7 @@
 """One long run in which everything goes wrong in turn: ``python -m tests.chaos.soak``, or ``tox -e soak``.
 
 Prints what happened, writes the result as JSON, and ends with 1 if the history checker has found anything. Needs Redis and PostgreSQL.
+The last result is kept in ``soak.json`` beside this file, and stands in the guarantee ledger as :func:`row` says it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from .faults import (
 )
 from .scenarios import Report, Scenario, new_seed, play
 
-__all__ = ["main", "mixed"]
+__all__ = ["LAST", "main", "mixed", "row"]
+
+#: The result that the ledger shows.
+LAST = Path(__file__).with_name("soak.json")
 
 #: How often each is drawn.
 _WEIGHTS: dict[Fault, int] = {
@@ -80,12 +84,22 @@ def result(report: Report, scenario: Scenario, jobs: int, seconds: float) -> dic
     }
 
 
+def row(kept: dict[str, Any]) -> str:
+    """A result as the ledger has it."""
+    found, faults = sum(map(len, kept["problems"].values())), sum(kept["faults"].values())
+    measured = kept["measured"]
+    return (
+        f"| {kept['date']} | {kept['seed']} | {kept['jobs']:,} | {faults}, of {len(kept['faults'])} kinds | {kept['broker']}, {kept['store']} | "
+        f"{measured['attempts']:,} attempts, {measured['crashes']} crashes | {measured['longest wait (leases)']} leases | {found} |"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, report; 1 if anything is not as it was promised."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None, help="to replay a run")
-    parser.add_argument("--json", type=Path, default=Path("soak.json"), help="where the result is written")
+    parser.add_argument("--json", type=Path, default=LAST, help="where the result is written")
     options = parser.parse_args(arguments)
     seed = new_seed() if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from celery_guard.testing.databases import database
-from celery_guard.testing.servers import PrivateServer, private_postgresql, private_rabbitmq, private_redis
+from celery_guard.testing.servers import (
+    PrivateServer,
+    private_mariadb,
+    private_postgresql,
+    private_rabbitmq,
+    private_redis,
+)
 from celery_guard.testing.services import MARIADB, POSTGRESQL, RABBITMQ, REDIS
 from celery_guard.testing.wire import Wire, wire
 
@@ -104,7 +110,10 @@ def _postgresql(folder: Path, stack: ExitStack, private: bool) -> Place:
 
 
 def _mariadb(folder: Path, stack: ExitStack, private: bool) -> Place:
-    return Place("mariadb", stack.enter_context(database(MARIADB.need())))
+    if not private:
+        return Place("mariadb", stack.enter_context(database(MARIADB.need())))
+    server = stack.enter_context(stack.enter_context(private_mariadb()))
+    return Place("mariadb", server.url, server)
 
 
 def _sqlite(folder: Path, stack: ExitStack, private: bool) -> Place:
