@@ -127,6 +127,13 @@ _WATCH = {
             " FOR EACH ROW EXECUTE FUNCTION watch_moves()"
         ),
     ),
+    "mysql": (
+        "DROP TRIGGER IF EXISTS watch_moves",
+        (
+            "CREATE TRIGGER watch_moves AFTER UPDATE ON guard_job FOR EACH ROW"
+            " INSERT INTO seen_move (was, became) SELECT OLD.state, NEW.state FROM DUAL WHERE OLD.state <> NEW.state"
+        ),
+    ),
 }
 
 

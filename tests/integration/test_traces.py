@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from celery_guard.testing.faults import Faults
-from tests.model.trace import read, why_not
+from tests.model.trace import read, too_early, why_not
 
 from .fleet import Fleet, eventually
 
@@ -37,6 +37,11 @@ def test_what_was_asked_of_the_store_while_processes_died_is_what_the_model_allo
     assert {line["op"] for line in lines if "op" in line} >= {"claim", "settle", "told", "take", "sent", "recover"}
     wrong = {id: found for id in ids if (found := why_not(lines, id)) is not None}
     assert not wrong, wrong
+    early = {id: found for id in ids if (found := too_early(lines, id)) is not None}
+    assert not early, early
+    # and a lease that had been longer than it was taken for is seen
+    longer = [{**line, "lease": line["lease"] + 600} if "lease" in line else line for line in lines]
+    assert any(too_early(longer, id) for id in ids)
     # and a trace that no order explains is seen
     grants = [line["answer"] for line in lines if isinstance(line.get("answer"), list) and "granted" in line["answer"]]
     grants[0][1] += 1

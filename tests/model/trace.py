@@ -19,11 +19,14 @@ from celery_guard.job.verdict import Granted, Settled
 from . import rules
 from .rules import ENDED, End, Mine, Row, Seen
 
-__all__ = ["Recorder", "read", "why_not"]
+__all__ = ["Recorder", "read", "too_early", "why_not"]
 
 Call = dict[str, Any]
 #: The row, and what the open calls that have taken effect will answer.
 Moment = tuple[Row, frozenset[tuple[str, Any]]]
+
+#: The trace is written by the processes' clock, and a lease is as long as the store's says.
+_CLOCKS_DIFFER = 0.01
 
 RECORDED = {"claim", "renew", "settle", "told", "take", "sent", "recover", "commit"}
 
@@ -129,6 +132,39 @@ def why_not(lines: list[Call], id: str) -> str | None:
                 )
             del open_calls[call]
     return None
+
+
+def too_early(lines: list[Call], id: str) -> str | None:
+    """The first time that a job was taken from an owner whose lease was not over; None where none was.
+
+    A lease that a claim or a renewal has given lasts until its length after that call began, at the least. Who takes the job from
+    its owner, and asked after that call had answered, may not be answered yes before.
+    """
+    begun = {line["call"]: line for line in lines if "op" in line}
+    ended = {line["call"]: line for line in lines if "answer" in line}
+    until: dict[tuple[int, str], tuple[int, int]] = {}
+    for line in lines:
+        call = begun[line["call"]]
+        if "answer" in line:
+            for lease in _leases(call, line["answer"], id):
+                until[lease] = line["at"], call["at"] + int(call["lease"] * 1e9 * (1 - _CLOCKS_DIFFER))
+        elif line["op"] == "recover" and line["ids"] == [id] and line["seen"][0] == "running" and line["call"] in ended:
+            fence, owner = line["seen"][2:]
+            given, over = until.get((fence, owner), (0, 0))
+            done = ended[line["call"]]
+            if done["answer"] and given < line["at"] and done["at"] < over:
+                return f"{owner} (fence {fence}) lost {id} {(over - done['at']) / 1e9:.3f} s before its lease was over"
+    return None
+
+
+def _leases(call: Call, answer: Any, id: str) -> list[tuple[int, str]]:
+    """What a call has given a lease to."""
+    if call["op"] == "claim" and call["ids"] == [id] and answer[0] == "granted":
+        return [(answer[1], answer[2])]
+    if call["op"] == "renew" and id in answer:
+        fence, owner = call["leases"][id]
+        return [(fence, owner)]
+    return []
 
 
 def _about(call: Call, answer: Any, id: str) -> Any:
