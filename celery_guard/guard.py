@@ -11,6 +11,7 @@ from celery_guard.contract.contract import Contract
 from celery_guard.errors import ConfigurationError
 from celery_guard.flow.admin.audit import Audit
 from celery_guard.flow.admin.dlq import Dlq
+from celery_guard.flow.admin.jobs import Jobs
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.passage import Passing
@@ -83,6 +84,11 @@ class Guard:
     def dlq(self) -> Dlq:
         """Dead letters: by what failed alike, closed with a reason, sent again (``guard.dlq.replays``)."""
         return self._runtime.admin.dlq
+
+    @property
+    def jobs(self) -> Jobs:
+        """Every job: how it stands, what happened to it, why it does not run; cancel, and settle what is unknown."""
+        return self._runtime.admin.jobs
 
     @property
     def audit(self) -> Audit:

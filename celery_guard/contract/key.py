@@ -26,7 +26,7 @@ from celery_guard.errors import ContractError, EnqueueError, PayloadError
 from .canonical import canonical
 from .contract import Key, Tenant
 
-__all__ = ["Identity", "Named", "check_key", "identify"]
+__all__ = ["Identity", "Named", "check_key", "identify", "key_hash"]
 
 #: The argument that carries the tenant where the contract names none.
 _TENANT = "tenant"
@@ -83,9 +83,14 @@ def identify(
     values = None if contract.key is None else _key_values(contract.key, call)
     if values is None:
         return Identity(None, _loose_fingerprint(call), tenant, "")
-    key = _sha256(canonical([task_name, tenant, values]))
+    key = key_hash(task_name, tenant, values)
     shown = ", ".join(f"{name}={canonical(value)}" for name, value in values.items())
     return Identity(key, _sha256(_matched(contract.match, call)), tenant, _shortened(shown))
+
+
+def key_hash(task_name: str, tenant: str | None, values: Mapping[str, Any]) -> str:
+    """The key of a call, of the values that the contract names. Raises ``PayloadError`` for a value without a canonical text."""
+    return _sha256(canonical([task_name, tenant, values]))
 
 
 def check_key(contract: Named, signature: Signature, task_name: str) -> None:

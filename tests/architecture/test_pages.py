@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from celery_guard.errors import GuardError
+from celery_guard.flow.admin import blocker
+from celery_guard.flow.admin.blocker import CODES
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -65,3 +67,10 @@ def test_every_error_code_has_its_place_in_the_runbook() -> None:
     told = {anchor.upper() for page in (ROOT / "docs" / "runbook").glob("*.md") for anchor in anchors(page)}
     assert codes <= told, codes - told
     assert "GUARD-101" in codes
+
+
+def test_every_code_of_explain_has_its_place_in_the_runbook_and_in_the_table() -> None:
+    told = {anchor.upper() for anchor in anchors(ROOT / "docs" / "runbook" / "explain.md")}
+    assert {*CODES} == {anchor for anchor in told if anchor.startswith("EXPLAIN-")}
+    drawn = blocker.__doc__ or ""
+    assert all(f"{code.removeprefix('EXPLAIN-')}    {title}" in drawn for code, title in CODES.items())

@@ -158,7 +158,7 @@ def test_cancel_1_a_cancel_is_kept_in_the_store_and_too_late_is_said(shell: Shel
     assert answered.returncode == 0, answered.stderr
     assert found(store, waiting.id).state is State.CANCELLED
     assert found(store, running.id).shown_state == "cancelling"
-    late = shell.type("jobs", "cancel", done.id, "no-such-job")
+    late = shell.type("jobs", "cancel", done.id, "no-such-job", "--reason", "wrong file")
     assert late.returncode == 1
     assert [line.split("  ", 1)[1] for line in late.stdout.splitlines()] == [
         "too late: it is succeeded",

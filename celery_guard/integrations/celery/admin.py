@@ -10,7 +10,11 @@ from celery_guard.errors import SettingError
 from celery_guard.flow.admin.actor import Authorize, by_role
 from celery_guard.flow.admin.audit import Audit, Authority
 from celery_guard.flow.admin.dlq import Dlq
+from celery_guard.flow.admin.jobs import Jobs
 from celery_guard.flow.admin.replay import Replays
+
+from .live import CeleryAsking
+from .result import encode_value
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -40,6 +44,15 @@ class Admin:
         store, authority = self._runtime.store, self.authority
         replays = Replays(store, authority, lambda task: self._runtime.contract_named(task).replayable)
         return Dlq(store, authority, replays, self._runtime.settings.keep_dead)
+
+    @property
+    def jobs(self) -> Jobs:
+        """Every job."""
+        runtime = self._runtime
+        return Jobs(
+            runtime.store, self.authority, runtime.settings, CeleryAsking(runtime.app), runtime.contract_named, runtime.knows,
+            lambda value: encode_value(runtime.app, value, needed=True),
+        )  # fmt: skip
 
     def _rule(self) -> Authorize:
         named = self._runtime.settings.authorize

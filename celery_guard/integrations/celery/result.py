@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from celery import states
+from celery import Celery, states
 from celery.result import AsyncResult, ResultBase
 from kombu.exceptions import EncodeError
 from kombu.serialization import dumps, loads
 
 from celery_guard.job.row import StoredResult
 
-__all__ = ["decode_result", "encode_result", "handle_on"]
+__all__ = ["decode_result", "encode_result", "encode_value", "handle_on"]
 
 
 def encode_result(task: Any, value: Any, needed: bool) -> StoredResult | None:
+    """Encode what a task has returned: see :func:`encode_value`."""
+    return encode_value(task.app, value, needed)
+
+
+def encode_value(app: Celery, value: Any, needed: bool) -> StoredResult | None:
     """Encode the value with the app's result serializer; None stands for the value None.
 
     Raises ``EncodeError`` where somebody waits for the value (``needed``) and it cannot be encoded.
@@ -25,7 +30,7 @@ def encode_result(task: Any, value: Any, needed: bool) -> StoredResult | None:
     if isinstance(value, ResultBase):
         # a handle of other tasks, which Celery stores as what it can be made of again
         value = value.as_tuple()
-    serializer = task.app.conf.result_serializer
+    serializer = app.conf.result_serializer
     if serializer == "pickle":
         serializer = "json"
     try:

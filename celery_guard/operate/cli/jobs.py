@@ -7,26 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_guard.job.state import State
+from celery_guard.flow.admin.timeline import NOT_KEPT
+from celery_guard.job.state import ENDED, State
 
-from .filters import actor_options, page_options, reason_option, whose_options
+from .cancel import cancel
+from .filters import actor_options, page_options
 from .main import json_option
+from .settle import settle
 from .target import Target, pass_target
 from .terminal import Column, Terminal
+from .watch import watch
+from .which import Words, which_options
 from .words import ago, one_line, record, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
+    from celery_guard.flow.admin.timeline import Moment
     from celery_guard.job.row import Job, StoredFailure
-    from celery_guard.store.protocol import Cancelled
 
-__all__ = ["jobs", "list_jobs", "no_such_job", "show_job"]
+__all__ = ["jobs", "list_jobs", "no_such_job", "show_job", "show_page"]
 
 
 @click.group()
 def jobs() -> None:
     """Every job and its state."""
 
+
+for _word in (watch, cancel, settle):
+    jobs.add_command(_word)
 
 _COLORS = {"running": "cyan", "cancelling": "yellow", "succeeded": "green", "dead": "red", "unknown": "magenta"}
 
@@ -44,22 +52,24 @@ _JOBS: tuple[Column[Job], ...] = (
 
 
 @jobs.command("list")
-@click.option(
-    "--state", "states", multiple=True, type=click.Choice([state.value for state in State]),
-    help="Only in this state; may be repeated.",
-)  # fmt: skip
-@whose_options
+@which_options
 @page_options
+@actor_options
 @json_option
 @pass_target
-def list_(target: Target, /, states: tuple[str, ...], **which: Any) -> None:
+def list_(target: Target, /, words: Words, limit: int, after: str | None, by: Actor) -> None:
     """Jobs, the newest first."""
-    list_jobs(target, _JOBS, "no such jobs", states=[State(state) for state in states], **which)
+    found = target.admin.jobs.list(words.which(target), by=by, limit=limit + 1, after=after)
+    show_page(target, _JOBS, "no such jobs", found, limit)
 
 
 def list_jobs(target: Target, columns: tuple[Column[Job], ...], nothing: str, *, limit: int, **which: Any) -> None:
     """Print a page of jobs, and how to see the next."""
-    found = target.store.jobs(limit=limit + 1, **which)
+    show_page(target, columns, nothing, target.store.jobs(limit=limit + 1, **which), limit)
+
+
+def show_page(target: Target, columns: tuple[Column[Job], ...], nothing: str, found: list[Job], limit: int) -> None:
+    """Print the first ``limit`` of the jobs that were found, and how to see the next."""
     page = found[:limit]
     if target.terminal.as_json:
         target.terminal.json([_record(job) for job in page])
@@ -72,15 +82,35 @@ def list_jobs(target: Target, columns: tuple[Column[Job], ...], nothing: str, *,
 @jobs.command()
 @click.argument("id")
 @click.option("--traceback", is_flag=True, help="With the tracebacks of failed attempts.")
+@actor_options
 @json_option
 @pass_target
-def show(target: Target, id: str, traceback: bool) -> None:
-    """One job: its times, its attempts, how it failed."""
-    job = target.store.job(id)
-    if job is None:
-        no_such_job(target, id)
+def show(target: Target, id: str, traceback: bool, by: Actor) -> None:
+    """One job, and the story of it: accepted, published, each failed attempt, what people did, how it ended."""
+    admin = target.admin.jobs
+    job = admin.get(id, by=by)
+    moments = admin.timeline(id, by=by)
+    if target.terminal.as_json:
+        show_job(target.terminal, job, traceback=traceback, more={"timeline": record(moments), "not_kept": NOT_KEPT})
         return
-    show_job(target.terminal, job, traceback=traceback)
+    target.terminal.details(_lines(job))
+    target.terminal.heading("what happened, oldest first")
+    target.terminal.listing(moments, _MOMENTS, "")
+    for failure in job.failures if traceback else ():
+        target.terminal.heading(f"traceback of fence {failure.fence}")
+        target.terminal.say(failure.traceback)
+    target.terminal.note(NOT_KEPT)
+    if job.state not in ENDED:
+        target.terminal.note(f"Why it does not run: {target.typed('explain', job.id)}")
+
+
+_MOMENTS: tuple[Column[Moment], ...] = (
+    Column("at", lambda moment: when(moment.at) if moment.at else "(not kept)", whole=True),
+    Column("what", lambda moment: moment.what, color=lambda what: _COLORS.get(what, "")),
+    Column("detail", lambda moment: moment.detail),
+    Column("worker", lambda moment: moment.worker, minor=True),
+    Column("fence", lambda moment: "" if moment.fence is None else str(moment.fence), minor=True),
+)
 
 
 def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str, Any] | None = None) -> None:
@@ -160,36 +190,6 @@ def _record(job: Job) -> dict[str, Any]:
     """A job as JSON has it; a listing does not have the failures."""
     values: dict[str, Any] = record(job, ("failures",))
     return {**values, "shown_state": job.shown_state}
-
-
-@jobs.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@reason_option(required=False)
-@actor_options
-@json_option
-@pass_target
-def cancel(target: Target, ids: tuple[str, ...], reason: str | None, by: Actor) -> None:
-    """Cancel jobs that wait, ask running ones to stop.
-
-    Those that run stop at their next safe point. Exit status 1 if it was too late for one of them, or there is no such job.
-    """
-    answers = [target.runtime.cancel(id) for id in ids]
-    if target.terminal.as_json:
-        target.terminal.json([{**record(answer), "actor": by.name, "reason": reason} for answer in answers])
-    else:
-        for answer in answers:
-            target.terminal.say(f"{one_line(answer.id)}  {_cancelled(answer)}")
-        target.terminal.note(f"by {by.name}" + (f": {reason}" if reason else ""))
-    if any(answer.answer not in ("cancelled", "asked") for answer in answers):
-        click.get_current_context().exit(1)
-
-
-def _cancelled(answer: Cancelled) -> str:
-    if answer.state is None:
-        return "there is no such job"
-    if answer.answer == "asked":
-        return "asked to stop; it runs until its next safe point"
-    return answer.answer if answer.answer == "cancelled" else f"{answer.answer}: it is {answer.state}"
 
 
 @jobs.command()

@@ -30,7 +30,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Keys of ``Context.meta``, which all words of one command line share.
 APP, JSON, COLOR = "celery_guard.app", "celery_guard.json", "celery_guard.color"
 
-_WORDS = ("store", "relay", "jobs", "dlq", "quarantine", "audit", "status", "check", "leave", "demo")
+_WORDS = (
+    "store",
+    "relay",
+    "jobs",
+    "dlq",
+    "quarantine",
+    "audit",
+    "explain",
+    "status",
+    "check",
+    "leave",
+    "demo",
+    "completion",
+)
 
 
 class _Words(click.Group):
@@ -49,7 +62,10 @@ class _Words(click.Group):
         try:
             return super().invoke(ctx)
         except GuardError as error:
-            click.echo(f"error [{error.code}]: {' '.join(str(error).split())}", err=True)
+            # an error may quote what was typed, or stored, and that may steer the terminal
+            from .words import safe
+
+            click.echo(safe(f"error [{error.code}]: {' '.join(str(error).split())}"), err=True)
             ctx.exit(error.exit_code)
 
 

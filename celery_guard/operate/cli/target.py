@@ -116,6 +116,11 @@ class Target:
         named = self._named if isinstance(self._named, str) else "your_module"
         return " ".join([str(root.info_name), "-A", named, *within, *words])
 
+    def typed_to_celery(self, *words: str) -> str:
+        """How words of Celery's own command are typed for the same app."""
+        named = self._named if isinstance(self._named, str) else self.app.main or "your_module"
+        return " ".join(["celery", "-A", named, *words])
+
     @property
     def _unnamed(self) -> str:
         words = [word for word in self._ctx.command_path.split()[1:] if word != "guard"]

@@ -6,15 +6,21 @@ Colours and borders are for a terminal alone. Answers go to stdout; what is only
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
 from .main import COLOR, JSON
 from .words import one_line, record, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 __all__ = ["Column", "Terminal"]
 
@@ -22,6 +28,8 @@ T = TypeVar("T")
 
 #: Blanks between two columns.
 _GAP = 2
+#: From so many things on, work is shown by a bar.
+_LONG = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +76,10 @@ class Terminal:
         if not items:
             self.note(nothing)
             return
-        cells = [[one_line(column.text(item)) for item in items] for column in columns]
-        used = [(column, texts) for column, texts in zip(columns, cells, strict=True) if any(texts)]
+        used = _used(items, columns)
         if sys.stdout.isatty():
-            self._table(used)
+            console = self._console()
+            console.print(self._made(console, used))
             return
         widths = _widths(used)
         for row in zip(*([column.title.upper(), *texts] for column, texts in used), strict=True):
@@ -84,17 +92,50 @@ class Terminal:
         for label, text in shown:
             self.say(f"{label.ljust(width)}  {text}")
 
+    def colored(self, text: str, color: str) -> str:
+        """The text, in a colour on a terminal."""
+        return (
+            click.style(text, fg=color)
+            if self._color and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            else text
+        )
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Callable[[int], object]]:
+        """A bar on a terminal while something takes its time; the block says how much is done. Nothing elsewhere."""
+        if self.as_json or not sys.stderr.isatty() or total < _LONG:
+            yield lambda done: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True, no_color=not self._color or None), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+    @contextmanager
+    def live(self) -> Iterator[Callable[[Sequence[T], Sequence[Column[T]]], object]]:
+        """A table that is drawn anew each time it is given rows."""
+        from rich.live import Live
+
+        console = self._console()
+        with Live(console=console, auto_refresh=False) as drawn:
+            yield lambda items, columns: drawn.update(self._made(console, _used(items, columns)), refresh=True)
+
     def heading(self, text: str) -> None:
         """Print a line that opens a block."""
         self.say()
         self.say(text)
 
-    def _table(self, used: Sequence[tuple[Column[Any], Sequence[str]]]) -> None:
+    def _console(self) -> Console:
         from rich.console import Console
+
+        return Console(no_color=not self._color or None, highlight=False)
+
+    def _made(self, console: Console, used: Sequence[tuple[Column[Any], Sequence[str]]]) -> Table:
         from rich.table import Table
         from rich.text import Text
 
-        console = Console(no_color=not self._color or None, highlight=False)
         used = _fitting(used, console.width)
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         for column, _ in used:
@@ -102,7 +143,13 @@ class Terminal:
         cells = [[Text(_encodable(text, sys.stdout), column.color(text)) for text in texts] for column, texts in used]
         for row in zip(*cells, strict=True):
             table.add_row(*row)
-        console.print(table)
+        return table
+
+
+def _used(items: Sequence[T], columns: Sequence[Column[T]]) -> list[tuple[Column[T], list[str]]]:
+    """The columns with what is in them, without those that are empty in all rows."""
+    cells = [[one_line(column.text(item)) for item in items] for column in columns]
+    return [(column, texts) for column, texts in zip(columns, cells, strict=True) if any(texts)]
 
 
 def _widths(used: Sequence[tuple[Column[Any], Sequence[str]]]) -> list[int]:

@@ -39,8 +39,8 @@ def test_a_list_asks_the_store_for_what_was_typed(run: Run) -> None:
     )  # fmt: skip
     assert result.exit_code == 0
     [(_, _, asked)] = [call for call in store.asked if call[0] == "jobs"]
-    assert asked == {
-        "states": [State.DEAD, State.SENT], "task": "t", "queue": "q", "tenant": "x", "after": "9", "limit": 8,
+    assert {name: value for name, value in asked.items() if value is not None} == {
+        "states": (State.DEAD, State.SENT), "task": "t", "queue": "q", "tenant": "x", "after": "9", "limit": 8,
     }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_a_job_is_shown_with_its_failures_and_who_holds_it(run: Run) -> None:
     assert "(in " in lines["lease ends"]
     assert "attempts 2" in lines["counts"]
     assert re.search(r"\(\d+m", lines["accepted"])
-    failed = result.stdout.splitlines()[-1]
+    [failed] = [line for line in result.stdout.splitlines() if "  failed  " in line]
     assert [word for word in ("permanent", "shop.CardDeclined", "card declined", "w@host") if word not in failed] == []
     assert "Traceback" not in result.stdout
 
@@ -122,17 +122,17 @@ def test_counts_are_by_state_in_the_order_of_a_life(run: Run) -> None:
     ],
 )
 def test_cancel_1_a_cancel_says_what_it_did(run: Run, answer: str, state: State | None, said: str, status: int) -> None:
-    store = Canned(cancel=lambda id: Cancelled(id, answer, state))
+    store = Canned(job=a_job(), cancel=lambda id: Cancelled(id, answer, state))
     result = run("jobs", "cancel", "7e1f", "--reason", "wrong file", "--actor", "ann", store=store)
     assert result.exit_code == status
     assert said in result.stdout
-    assert result.stderr == "by ann: wrong file\n"
+    assert result.stderr.endswith("by ann: wrong file\n")
 
 
 def test_one_cancel_that_came_too_late_does_not_hinder_the_others(run: Run) -> None:
     ended = {"b": ("too late", State.DEAD)}
-    store = Canned(cancel=lambda id: Cancelled(id, *ended.get(id, ("cancelled", State.CANCELLED))))
-    result = run("jobs", "cancel", "a", "b", "c", "--json", store=store)
+    cancel = lambda id: Cancelled(id, *ended.get(id, ("cancelled", State.CANCELLED)))  # noqa: E731
+    result = run("jobs", "cancel", "a", "b", "c", "--reason", "r", "--json", store=Canned(job=a_job(), cancel=cancel))
     assert [entry["answer"] for entry in answer_of(result)] == ["cancelled", "too late", "cancelled"]
     assert result.exit_code == 1
 
