@@ -48,6 +48,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.text import clean
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store import bounds
 from celery_guard.store.calls import (
     BATCH,
     FOLLOWER_PAUSE,
@@ -132,7 +133,7 @@ class RedisStore(RedisOperators):
     def _move(self, settlement: Settlement, compare: str, patient: int = 1, **compared: Any) -> bool:
         mark = _mark()
         move, parts = given.move(settlement, compare, mark, **compared)
-        words = {"id": settlement.id, "mark": mark, "move": move}
+        words = {"id": settlement.id, "mark": mark, "move": move, "keep_refused": microseconds(bounds.KEEP_REFUSED)}
         moved: int = self._server.run("settle", words, *parts, patience=self._server.patience.times(patient))
         return moved == 1
 
@@ -153,13 +154,19 @@ class RedisStore(RedisOperators):
 
     def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
         """Take due rows to publish, oldest due first."""
-        words = {"token": token, "limit": limit, "hold": microseconds(hold), "pause": microseconds(FOLLOWER_PAUSE)}
+        words = {
+            "token": token, "limit": limit, "hold": microseconds(hold), "pause": microseconds(FOLLOWER_PAUSE),
+            "rounds": bounds.TAKE_ROUNDS,
+        }  # fmt: skip
         now, *taken = self._server.run("take", words)
         return [rows.outgoing(one, int(now)) for one in taken]
 
     def sent(self, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
         """Mark rows as published; how many still carried the token."""
-        words = {"token": token, "suspect_after": microseconds(suspect_after)}
+        words = {
+            "token": token, "suspect_after": microseconds(suspect_after), "doublings": bounds.DOUBLINGS,
+            "keep_carried": microseconds(bounds.KEEP_CARRIED),
+        }  # fmt: skip
         return sum(self._server.run("sent", {**words, "ids": batch}) for batch in batches(ids))
 
     def postpone(self, token: str, rows: Sequence[tuple[str, timedelta]], *, refused: bool) -> int:
@@ -204,7 +211,8 @@ class RedisStore(RedisOperators):
 
     def retain(self, limit: int) -> int:
         """Forget up to ``limit`` rows whose time is over, with all that belongs to them."""
-        gone: int = self._server.run("retain", {"limit": min(limit, BATCH)})
+        words = {"silent": microseconds(bounds.SILENT), "keep_handled": microseconds(bounds.KEEP_HANDLED)}
+        gone: int = self._server.run("retain", {"limit": min(limit, BATCH), **words})
         return gone
 
     def retain_quarantined(self, limit: int, keep: timedelta) -> int:
@@ -282,7 +290,8 @@ class RedisStore(RedisOperators):
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""
-        words = [*map(rows.text, self._server.run("cancel", {"id": id, "mark": _mark()}))]
+        asked = {"id": id, "mark": _mark(), "keep": microseconds(bounds.KEEP_CANCELLED)}
+        words = [*map(rows.text, self._server.run("cancel", asked))]
         return Cancelled(id, words[0], State(words[1]) if len(words) > 1 else None)
 
     def replay(self, ids: Sequence[str]) -> list[Replayed]:
@@ -315,8 +324,8 @@ class RedisStore(RedisOperators):
         if delivery is not None:
             words["delivery"] = delivery
         cleaned = {name: clean(word) for name, word in words.items()}
-        bounds = {"mark": token or _mark(), "most": QUARANTINE_MOST, "most_bytes": QUARANTINE_BYTES}
-        number, gone = self._server.run("quarantine", {**cleaned, **bounds}, body)
+        limits = {"mark": token or _mark(), "most": QUARANTINE_MOST, "most_bytes": QUARANTINE_BYTES}
+        number, gone = self._server.run("quarantine", {**cleaned, **limits}, body)
         if gone:
             logger.error(
                 "the quarantine is full: its %d oldest messages are gone, to make room for message %d", gone, number

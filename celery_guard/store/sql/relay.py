@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Outgoing
 from celery_guard.job.state import ENDED, State
+from celery_guard.store.bounds import TAKE_ROUNDS
 from celery_guard.store.calls import FOLLOWER_PAUSE
 
 from . import rows
@@ -17,14 +18,11 @@ from .statements import relay as statements
 
 __all__ = ["next_due", "postpone", "sent", "take"]
 
-#: Rounds of one take, where followers fill the first ones.
-_ROUNDS = 10
-
 
 def take(connection: Connection, token: str, limit: int, hold: timedelta, *, skip_locked: bool) -> list[Outgoing]:
     """Put the token on what is due, oldest first; followers of jobs that have not ended are sent back to wait."""
     found: list[tuple[int, str]] = []
-    for _ in range(_ROUNDS):
+    for _ in range(TAKE_ROUNDS):
         due, held = _candidates(connection, limit - len(found), skip_locked)
         if due:
             connection.execute(statements.take(token, [id for _, id in due], microseconds(hold)))

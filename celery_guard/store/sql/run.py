@@ -16,6 +16,7 @@ from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, HOLDS_KEY, Reason, State
 from celery_guard.job.verdict import Busy, Claimed, Conflict, Leased, Missing, NotDue, Settled
+from celery_guard.store.bounds import KEEP_REFUSED
 from celery_guard.store.protocol import Renewal
 
 from . import rows
@@ -26,9 +27,6 @@ from .statements import run as statements
 from .statements.run import Beside, Compare, Fate
 
 __all__ = ["Move", "claim", "note", "outcome", "renew", "settle", "stands_alone"]
-
-#: How long what could not be accepted is kept for a person to see.
-_KEEP_REFUSED = timedelta(days=90)
 
 
 def claim(link: Link, id: str, owner: str, lease: timedelta) -> Claimed:
@@ -205,7 +203,7 @@ def _refuse(link: Link, new: NewJob, holder: str) -> None:
     )
     accept(link, [new], notify=False, without_key=True)
     dead = Settlement(
-        new.id, 0, "", State.DEAD, Reason.FAILED, tell_within=timedelta(0), keep=_KEEP_REFUSED, failure=failure
+        new.id, 0, "", State.DEAD, Reason.FAILED, tell_within=timedelta(0), keep=KEEP_REFUSED, failure=failure
     )
     settle(link, dead, Compare.NEW)
 

@@ -1,9 +1,6 @@
 -- uses: store row
 -- End a job that waits, or ask one that runs to stop: (what was done, its state).
 
--- How long a job that was cancelled while it waited is kept: a week.
-local KEEP_CANCELLED = 7 * 86400 * 1000000
-
 local id = given.id
 local row = read(id)
 if not row then
@@ -14,7 +11,7 @@ if row.state == 'pending' or row.state == 'sent' then
     local carried = row.kind == 'carried'
     write(id, row, {
         state = 'cancelled', reason = false, cancel = 1, held_key = false, relay = false, told = carried and 1 or 0,
-        due = not carried and NOW, finished = NOW, keep_until = NOW + KEEP_CANCELLED, failure_class = false,
+        due = not carried and NOW, finished = NOW, keep_until = NOW + given.keep, failure_class = false,
         cause = false, settled = given.mark,
     })
     release(id)

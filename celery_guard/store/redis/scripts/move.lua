@@ -1,7 +1,5 @@
 -- Moving a job to where an attempt, or a wait, has led it: settle, end and recover.
 
-local KEEP_REFUSED = 90 * 86400 * 1000000
-
 -- Whether the row still says what the mover believes.
 local function still(row, move)
     if move.compare == 'relay' then
@@ -52,7 +50,7 @@ local function refuse(id, new, letter, holder)
     new.held_key = nil
     insert(id, new, letter)
     write(id, read(id), {
-        state = 'dead', reason = 'failed', due = NOW, finished = NOW, keep_until = NOW + KEEP_REFUSED,
+        state = 'dead', reason = 'failed', due = NOW, finished = NOW, keep_until = NOW + given.keep_refused,
         failure_class = 'permanent', cause = 'key_conflict',
     })
     keep_failure(id, {

@@ -1,21 +1,16 @@
 -- uses: store row
 -- Mark rows as published; how many still carried the token.
 
--- What is published again and again is looked at ever later, up to 2 to this power.
-local DOUBLINGS = 10
--- How long a carried message is kept once it was published: an hour, for people who look.
-local KEEP_CARRIED = 3600 * 1000000
-
 local marked = 0
 for _, id in ipairs(given.ids) do
     local row = read(id)
     if row and row.relay == given.token then
         local times = count(row.publications)
-        local later = NOW + given.suspect_after * 2 ^ math.min(times, DOUBLINGS)
+        local later = NOW + given.suspect_after * 2 ^ math.min(times, given.doublings)
         local to
         if row.state == 'pending' and row.kind == 'carried' then
             to = {
-                state = 'succeeded', told = 1, sent = NOW, finished = NOW, keep_until = NOW + KEEP_CARRIED,
+                state = 'succeeded', told = 1, sent = NOW, finished = NOW, keep_until = NOW + given.keep_carried,
                 due = false, relay = false,
             }
         elseif row.state == 'pending' then

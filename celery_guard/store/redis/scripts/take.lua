@@ -1,9 +1,6 @@
 -- uses: store row
 -- Put the token on what is due, oldest first; followers of jobs that have not ended are sent back to wait.
 
--- Rounds of one take, where followers fill the first ones.
-local ROUNDS = 10
-
 -- The due entries of one index, (id, due, row) each; what is left of a job that is gone is taken out.
 local function due_in(index, limit)
     local found = {}
@@ -32,7 +29,7 @@ end
 
 local due = due_in(STORE .. 'due:ended', given.limit)
 local pending = 0
-for _ = 1, ROUNDS do
+for _ = 1, given.rounds do
     local held = 0
     local found = due_in(STORE .. 'due:pending', given.limit)
     local free = {}

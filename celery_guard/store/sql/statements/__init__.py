@@ -13,12 +13,10 @@ from sqlalchemy import BigInteger, ColumnElement, Integer, String, bindparam, ca
 from sqlalchemy.types import TypeEngine
 
 from celery_guard.job.state import ENDED, Kind, Reason, State
+from celery_guard.store.bounds import DOUBLINGS
 from celery_guard.store.sql.tables import job
 
 __all__ = ["doubled", "ended", "fixed", "given", "number", "one_of"]
-
-#: What is published again and again is looked at ever later, up to 2 to this power.
-_DOUBLINGS = 10
 
 
 def given(name: str, type_: type[TypeEngine[Any]] | TypeEngine[Any] = String) -> ColumnElement[Any]:
@@ -48,5 +46,5 @@ def ended() -> ColumnElement[bool]:
 
 def doubled(duration: ColumnElement[int]) -> ColumnElement[int]:
     """A duration, doubled for each time that the row was published since its last claim."""
-    times = case((job.c.publications < _DOUBLINGS, job.c.publications), else_=_DOUBLINGS)
+    times = case((job.c.publications < DOUBLINGS, job.c.publications), else_=DOUBLINGS)
     return duration * literal_column("1", Integer).bitwise_lshift(times)

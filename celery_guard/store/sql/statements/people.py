@@ -9,7 +9,9 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, insert, literal_
 from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
+from celery_guard.job.instant import microseconds
 from celery_guard.job.state import Kind, Reason, State
+from celery_guard.store.bounds import KEEP_CANCELLED
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import heartbeat, job, metadata, payload, quarantine, result
 
@@ -41,9 +43,6 @@ __all__ = [
     "take_in",
     "taken_in",
 ]
-
-#: How long a job that was cancelled while it waited is kept, in microseconds: a week.
-_KEEP_CANCELLED = 7 * 86_400_000_000
 
 # -- for tests of users ------------------------------------------------------------------------------------------------
 
@@ -155,7 +154,7 @@ def cancel_waiting(id: str) -> Update:
             told=case((carried, 1), else_=0),
             due=case((carried, null()), else_=now()),
             finished=now(),
-            keep_until=now() + _KEEP_CANCELLED,
+            keep_until=now() + microseconds(KEEP_CANCELLED),
             failure_class=null(),
             cause=null(),
         )

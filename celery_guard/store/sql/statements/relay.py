@@ -24,7 +24,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
+from celery_guard.job.instant import microseconds
 from celery_guard.job.state import ENDED, Kind, State
+from celery_guard.store.bounds import KEEP_CARRIED
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload
 
@@ -44,9 +46,6 @@ __all__ = [
     "travelled",
     "wait_on",
 ]
-
-#: How long a carried message is kept once it was published, in microseconds: an hour, for people who look.
-_KEEP_CARRIED = 3_600_000_000
 
 _holder = job.alias("holder")
 
@@ -149,7 +148,7 @@ def travelled(token: str, ids: Sequence[str]) -> Update:
             told=literal_column("1"),
             sent=now(),
             finished=now(),
-            keep_until=now() + _KEEP_CARRIED,
+            keep_until=now() + microseconds(KEEP_CARRIED),
             due=null(),
             relay=null(),
         )

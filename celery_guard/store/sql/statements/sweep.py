@@ -9,7 +9,9 @@ from sqlalchemy import ColumnElement, Table, and_, delete, exists, select, updat
 from sqlalchemy.sql.dml import Delete, Update
 from sqlalchemy.sql.selectable import Select
 
+from celery_guard.job.instant import microseconds
 from celery_guard.job.state import State
+from celery_guard.store.bounds import KEEP_HANDLED, SILENT
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, quarantine, result, step
 
@@ -30,11 +32,6 @@ __all__ = [
 
 #: What belongs to a job and goes with it.
 BELONGINGS: tuple[Table, ...] = (payload, result, failure, step, checkpoint)
-
-#: Slots and processes that have been silent for a day are forgotten. Microseconds.
-_SILENT = 86_400_000_000
-#: What a person has released or discarded is kept for people who look: 30 days. Microseconds.
-_KEEP_HANDLED = 30 * 86_400_000_000
 
 
 def overdue(state: State, limit: int, margin: int = 0) -> Select[Any]:
@@ -92,12 +89,12 @@ def forget_jobs(table: Table, ids: Collection[str]) -> Delete:
 
 def forget_silent() -> Delete:
     """Delete slots and processes that have not been heard of for long."""
-    return delete(heartbeat).where(heartbeat.c.until < now() - _SILENT)
+    return delete(heartbeat).where(heartbeat.c.until < now() - microseconds(SILENT))
 
 
 def forget_handled() -> Delete:
     """Delete messages from quarantine that were released or discarded long ago."""
-    return delete(quarantine).where(quarantine.c.handled < now() - _KEEP_HANDLED)
+    return delete(quarantine).where(quarantine.c.handled < now() - microseconds(KEEP_HANDLED))
 
 
 def set_aside_before(limit: int, keep: int) -> Select[Any]:
