@@ -12,6 +12,7 @@ from celery_guard.errors import ConfigurationError
 from celery_guard.flow.admin.audit import Audit
 from celery_guard.flow.admin.dlq import Dlq
 from celery_guard.flow.admin.jobs import Jobs
+from celery_guard.flow.admin.quarantine import Quarantine
 from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.passage import Passing
@@ -89,6 +90,11 @@ class Guard:
     def jobs(self) -> Jobs:
         """Every job: how it stands, what happened to it, why it does not run; cancel, and settle what is unknown."""
         return self._runtime.admin.jobs
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Messages that nobody could open: look, put back on their queue, give up; and a broker's dead-letter queue."""
+        return self._runtime.admin.quarantine
 
     @property
     def audit(self) -> Audit:

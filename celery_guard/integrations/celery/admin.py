@@ -11,9 +11,11 @@ from celery_guard.flow.admin.actor import Authorize, by_role
 from celery_guard.flow.admin.audit import Audit, Authority
 from celery_guard.flow.admin.dlq import Dlq
 from celery_guard.flow.admin.jobs import Jobs
+from celery_guard.flow.admin.quarantine import Quarantine
 from celery_guard.flow.admin.replay import Replays
 
 from .live import CeleryAsking
+from .mailing import CeleryMailing
 from .result import encode_value
 
 if TYPE_CHECKING:
@@ -44,6 +46,11 @@ class Admin:
         store, authority = self._runtime.store, self.authority
         replays = Replays(store, authority, lambda task: self._runtime.contract_named(task).replayable)
         return Dlq(store, authority, replays, self._runtime.settings.keep_dead)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Messages that nobody could open."""
+        return Quarantine(self._runtime.store, self.authority, CeleryMailing(self._runtime.app))
 
     @property
     def jobs(self) -> Jobs:

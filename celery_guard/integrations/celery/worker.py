@@ -9,9 +9,7 @@ given back to the store: it is offered again, a bounded number of times, and the
 
 from __future__ import annotations
 
-import json
 import logging
-import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +21,8 @@ from celery_guard.job.envelope import HEADER
 from celery_guard.watch.json_lines import need_json
 
 from .facts import log_findings
-from .opening import named_task, raw_body, why_unfit
+from .opening import named_task, why_unfit
+from .raw import as_text, delivery_of, raw_body
 from .runtime import runtime_of
 
 __all__ = ["BootStep", "ConsumerStep"]
@@ -170,10 +169,11 @@ class _Quarantine:
             number = self._runtime.store.quarantine(
                 queue=str((message.delivery_info or {}).get("routing_key") or ""),
                 body=raw_body(message.body),
-                headers=_as_text(message.headers or {}),
+                headers=as_text(message.headers or {}),
                 content_type=str(message.content_type or "")[:255],
                 content_encoding=str(message.content_encoding or "")[:255],
                 reason=reason[:500],
+                delivery=delivery_of(message),
             )
         except StoreError as error:
             logger.error("a message that cannot be opened stays with the broker, the store is out: %s", error)
@@ -181,11 +181,3 @@ class _Quarantine:
             return
         logger.error("a message that cannot be opened is set aside as quarantine %d (%s)", number, reason)
         message.ack_log_error(logger, ())
-
-
-def _as_text(headers: Any) -> str:
-    """The headers as JSON; as Python prints them where they cannot be that."""
-    try:
-        return json.dumps(headers, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        return json.dumps({"unreadable": reprlib.repr(headers)})

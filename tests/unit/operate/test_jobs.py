@@ -202,9 +202,10 @@ def test_pay_5_messages_in_quarantine_are_shown_without_what_is_in_them(
 
 
 def test_what_is_in_a_message_is_shown_where_it_is_asked_for(run: Run) -> None:
-    shown = run("quarantine", "show", "7", "--reveal", store=Canned(message=QUARANTINED)).stdout
+    words = ("quarantine", "show", "7", "--reveal", "--role", "admin", "--reason", "what is it?")
+    shown = run(*words, store=Canned(message=QUARANTINED)).stdout
     assert shown.count(SECRET) == 2
-    as_json = answer_of(run("quarantine", "show", "7", "--reveal", "--json", store=Canned(message=QUARANTINED)))
+    as_json = answer_of(run(*words, "--json", store=Canned(message=QUARANTINED)))
     assert as_json["body"] == SECRET
 
 
