@@ -58,6 +58,8 @@ class BrokerPublisher:
         self._pid = 0
         self._connection: Connection | None = None
         self._channel: Any = None
+        #: The queues that were published to, bound to the channel: kombu would copy and bind one for each message.
+        self._queues: dict[str, Any] = {}
         self._events = SentEvents(app)
 
     def publish(self, rows: Sequence[Outgoing]) -> Published:
@@ -102,6 +104,7 @@ class BrokerPublisher:
     def close(self) -> None:
         """Drop the connection; the next call opens another."""
         connection, self._connection, self._channel = self._connection, None, None
+        self._queues = {}
         if connection is not None and self._pid == os.getpid():
             try:
                 connection.release()
@@ -111,6 +114,7 @@ class BrokerPublisher:
     def _open(self) -> Any:
         if self._pid != os.getpid():
             self._connection = self._channel = None
+            self._queues = {}
             self._pid = os.getpid()
         if self._connection is None:
             self._connection = self._app.connection_for_write()
@@ -187,14 +191,18 @@ class BrokerPublisher:
             if published.outage is not None:
                 return
 
+    def _bound(self, name: str) -> Any:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = self._app.amqp.queues[name].bind(self._channel)
+        return queue
+
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         payload = _payload_of(row)
         delivery = json.loads(payload.delivery)
         headers = json.loads(payload.headers)
         headers["retries"] = row.retries
-        declare = []
-        if delivery["declare"]:
-            declare.append(self._app.amqp.queues[delivery["queue"]])
+        declare = [self._bound(delivery["queue"])] if delivery["declare"] else []
         exchange = delivery["exchange"]
         producer.publish(
             payload.body,

@@ -138,7 +138,7 @@ def published(token: str, ids: Sequence[str], suspect_after: int) -> Update:
     )
 
 
-def travelled(token: str, ids: Sequence[str]) -> Update:
+def travelled(token: str, ids: Sequence[str], _suspect_after: int) -> Update:
     """Carried messages that were published: their journey is over."""
     return (
         update(job)
