@@ -21,6 +21,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -118,6 +119,12 @@ class Settings(BaseModel):
         default=8, description="How often a job that nobody claims is published before it is dead (never_claimed)."
     )
 
+    key_secret: Annotated[SecretStr, Field(min_length=16)] | None = Field(
+        default=None,
+        repr=False,
+        description="The secret that keys and fingerprints of tasks with Contract.sensitive are hashed with, 16 characters or more, the same for all "
+        "publishers. After a change such calls are not known as duplicates of those before it. It is never printed.",
+    )
     log_format: Literal["celery", "json"] = Field(
         default="celery",
         description="How workers and beats format what they log: as Celery is told (worker_log_format), or as JSON, one object a line, with the "
@@ -288,7 +295,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping
 
 
 def _shown(name: str, value: Any) -> str:
-    if name == "store":
+    if name in ("store", "key_secret"):
         return "a value that is not printed"
     text = repr(value) if isinstance(value, (str, int, float, timedelta)) else type(value).__qualname__
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -53,6 +53,9 @@ class Contract:
     #: Names that the task had before, oldest first: a worker runs what was sent under them. Keys are kept under the oldest name, so that a
     #: call which was made under the old name is known under the new one.
     aliases: tuple[str, ...] = ()
+    #: Arguments whose values nobody may read, or paths into mappings and lists of them (``"customer.email"``): they are in no log, status,
+    #: error text, listing, export, event or trace. Needs the setting ``key_secret``, with which keys are then made.
+    sensitive: tuple[str, ...] = ()
     #: Arguments travel by name, bound by the sender's signature. Always so where the task takes a :class:`~celery_guard.Payload`.
     named: bool = False
 
@@ -75,6 +78,8 @@ class Contract:
         for name in ("best_effort", "replayable", "named"):
             if not isinstance(getattr(self, name), bool):
                 refuse(f"Contract.{name}", getattr(self, name), "True or False", "say which")
+        if self.sensitive != ():
+            _names("Contract.sensitive", self.sensitive)
         if self.aliases != ():
             _names("Contract.aliases", self.aliases)
 
@@ -124,6 +129,7 @@ class Effective:
     best_effort: bool = False
     replayable: bool = True
     aliases: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
     named: bool = False
     #: How often ``self.retry()`` may be called; None: as often as ``retry.within`` allows.
     explicit_retries: int | None = 3

@@ -8,11 +8,15 @@ with that default are one call. What counts as one value: :mod:`celery_guard.con
 key            SHA-256 of task, tenant and the values that ``Contract.key`` names
 fingerprint    SHA-256 of all bound arguments, or of those that ``Contract.match`` names
 =============  =======================================================================================
+
+Where the contract says that arguments are sensitive both are keyed (HMAC-SHA-256 with the setting ``key_secret``): nobody who reads a hash can try
+out which card number it is of.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +50,9 @@ class Named(Protocol):
     @property
     def tenant(self) -> Tenant | None: ...
 
+    @property
+    def sensitive(self) -> tuple[str, ...]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -56,7 +63,7 @@ class Identity:
     #: 64 hexadecimal digits; None only without a key, where a value cannot be compared.
     fingerprint: str | None
     tenant: str | None
-    #: The key's values as a person reads them, in bounded length; empty without a key.
+    #: The key's values as a person reads them, in bounded length; empty without a key, and where arguments are sensitive.
     shown: str
 
 
@@ -67,11 +74,12 @@ def identify(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     payloads: Mapping[str, Any] | None = None,
+    secret: bytes | None = None,
 ) -> Identity:
     """Compute key, fingerprint and tenant of one call.
 
     ``signature`` is that of the task's body without ``self``; None where the sender does not know the task. ``payloads`` are arguments as a
-    function of the contract is to see them, where they travel in another form.
+    function of the contract is to see them, where they travel in another form. With a ``secret`` the hashes are keyed by it.
 
     Raises:
         TypeError: the arguments do not fit the signature.
@@ -82,15 +90,15 @@ def identify(
     tenant = _tenant(contract.tenant, call)
     values = None if contract.key is None else _key_values(contract.key, call)
     if values is None:
-        return Identity(None, _loose_fingerprint(call), tenant, "")
-    key = key_hash(task_name, tenant, values)
-    shown = ", ".join(f"{name}={canonical(value)}" for name, value in values.items())
-    return Identity(key, _sha256(_matched(contract.match, call)), tenant, _shortened(shown))
+        return Identity(None, _loose_fingerprint(call, secret), tenant, "")
+    key = key_hash(task_name, tenant, values, secret)
+    shown = "" if secret else ", ".join(f"{name}={canonical(value)}" for name, value in values.items())
+    return Identity(key, _hash(_matched(contract.match, call), secret), tenant, _shortened(shown))
 
 
-def key_hash(task_name: str, tenant: str | None, values: Mapping[str, Any]) -> str:
+def key_hash(task_name: str, tenant: str | None, values: Mapping[str, Any], secret: bytes | None = None) -> str:
     """The key of a call, of the values that the contract names. Raises ``PayloadError`` for a value without a canonical text."""
-    return _sha256(canonical([task_name, tenant, values]))
+    return _hash(canonical([task_name, tenant, values]), secret)
 
 
 def check_key(contract: Named, signature: Signature, task_name: str) -> None:
@@ -102,7 +110,9 @@ def check_key(contract: Named, signature: Signature, task_name: str) -> None:
     parameters = signature.parameters
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    for field, value in (("key", contract.key), ("match", contract.match), ("tenant", contract.tenant)):
+    for field, value in (
+        ("key", contract.key), ("match", contract.match), ("tenant", contract.tenant), ("sensitive", contract.sensitive or None),
+    ):  # fmt: skip
         for name in _names(value):
             if name.split(".")[0] not in parameters:
                 having = ", ".join(parameters) or "none"
@@ -207,7 +217,7 @@ def _matched(match: tuple[str, ...] | None, call: _Call) -> str:
     )
 
 
-def _loose_fingerprint(call: _Call) -> str | None:
+def _loose_fingerprint(call: _Call, secret: bytes | None) -> str | None:
     """A fingerprint for a job without a key, to tell two payloads under one id apart; None rather than an error.
 
     Celery's own ids are never met twice, so this one is made for speed.
@@ -217,7 +227,7 @@ def _loose_fingerprint(call: _Call) -> str | None:
     except TypeError:
         arguments = {"*": list(call.args), **call.kwargs}
     try:
-        return _sha256(json.dumps(arguments, sort_keys=True, default=canonical))
+        return _hash(json.dumps(arguments, sort_keys=True, default=canonical), secret)
     except (TypeError, ValueError, RecursionError, PayloadError):
         return None
 
@@ -256,8 +266,9 @@ def _names(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+def _hash(text: str, secret: bytes | None) -> str:
+    data = text.encode("ascii")
+    return hmac.new(secret, data, "sha256").hexdigest() if secret else hashlib.sha256(data).hexdigest()
 
 
 def _shortened(text: str) -> str:

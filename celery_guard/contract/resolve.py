@@ -70,6 +70,7 @@ def resolve(contract: Contract | None, options: ReadOptions, signature: Signatur
         best_effort=declared.best_effort,
         replayable=declared.replayable,
         aliases=declared.aliases,
+        sensitive=declared.sensitive,
         named=declared.named,
         explicit_retries=explicit,
         retry_declared=declared.retry is not None or bool(options.autoretry_for),

@@ -64,9 +64,14 @@ class Draft:
 
 
 def prepare(
-    draft: Draft, contract: Effective, signature: Signature | None, parent: RunningJob | None, payload_limit: int
+    draft: Draft,
+    contract: Effective,
+    signature: Signature | None,
+    parent: RunningJob | None,
+    payload_limit: int,
+    secret: bytes | None = None,
 ) -> NewJob:
-    """Make the row of a guarded job, or refuse it before anything is written.
+    """Make the row of a guarded job, or refuse it before anything is written. With a ``secret`` its hashes are keyed.
 
     Raises:
         EnqueueError: a name is longer than 255 characters: the queue's, say.
@@ -77,7 +82,7 @@ def prepare(
     if draft.came_back is not None:
         _refuse_changed(draft, draft.came_back)
     deadline = None if parent is None else ownership_of(parent).granted.deadline
-    identity = identify(contract, contract.scope, signature, draft.args, draft.kwargs, draft.payloads)
+    identity = identify(contract, contract.scope, signature, draft.args, draft.kwargs, draft.payloads, secret)
     envelope = Envelope(
         id=draft.id,
         key=identity.key,

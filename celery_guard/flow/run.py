@@ -29,6 +29,7 @@ from typing import Protocol
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, KeyBusy, StoreError
 from celery_guard.job import event
+from celery_guard.job.conceal import conceal, conceal_failure
 from celery_guard.job.conclude import conclude, held_since, superseded
 from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
 from celery_guard.job.event import Tell, tell_nobody
@@ -152,13 +153,14 @@ class Runner:
 
     def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
         """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""
-        self._store.note(granted.id, superseded(delivery, granted, outcome))
+        self._store.note(granted.id, conceal_failure(delivery.hidden, superseded(delivery, granted, outcome)))
         return Stale(granted.fence)
 
     def _conclude(
         self, delivery: Delivery, granted: Granted, outcome: Outcome, own: Ownership
     ) -> tuple[Settlement, Ending]:
-        return conclude(delivery, granted, outcome, own.elapsed, self._settings, self._draw)
+        written, ending = conclude(delivery, granted, outcome, own.elapsed, self._settings, self._draw)
+        return conceal(delivery.hidden, written, ending)
 
     def _settle(self, own: Ownership, settlement: Settlement) -> bool:
         """In one transaction with what the body wrote, where it wrote through the guard and has succeeded."""

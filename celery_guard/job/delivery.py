@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from celery_guard.contract.contract import Effective
+from celery_guard.contract.sensitive import NOTHING_HIDDEN, Hidden
 
 from .decide import Next
 from .verdict import Settled
@@ -26,6 +27,8 @@ class Delivery:
     worker: str
     tells_success: bool
     tells_failure: bool
+    #: What nothing that is written or told may show.
+    hidden: Hidden = NOTHING_HIDDEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery_guard.errors import ConfigurationError
 
-from .logs import FIELDS
+from .logs import FIELDS, hidden_here
 
 __all__ = ["json_formatter", "need_json"]
 
@@ -38,7 +38,8 @@ def json_formatter() -> logging.Formatter:
                 value = log_data.pop(name, None)
                 if value is not None:
                     log_data.setdefault(name.removeprefix("guard_"), value)
-            return super().process_log_record(log_data)
+            hidden = hidden_here()
+            return super().process_log_record(hidden.data(log_data) if hidden else log_data)
 
     return JobJsonFormatter(
         "{levelname}{name}{message}{processName}{process}", style="{", timestamp=True,

@@ -44,6 +44,10 @@ __all__ = ["Lines"]
 logger = logging.getLogger("celery_guard.job")
 
 
+#: Nothing is put into words where nobody reads it.
+_ALL_THE_TIME = (Enqueued, Published, Claimed)
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     level: int
@@ -61,6 +65,8 @@ class Lines:
 
     def told(self, event: Event) -> None:
         """See :class:`~celery_guard.watch.observers.Observer`."""
+        if isinstance(event, _ALL_THE_TIME) and not logger.isEnabledFor(logging.DEBUG):
+            return
         line = _line(event)
         if line is None or not logger.isEnabledFor(line.level):
             return

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-__all__ = ["FIELDS", "JobFields", "begin", "describing", "end", "install", "know"]
+from celery_guard.contract.sensitive import NOTHING_HIDDEN, Hidden
+
+__all__ = ["FIELDS", "JobFields", "begin", "describing", "end", "hidden_here", "install", "know"]
 
 #: Attributes of a record inside a job. Those of which nothing is known are not set.
 FIELDS = {
@@ -34,6 +36,9 @@ FIELDS = {
 _OURS = "_celery_guard"
 
 _about: ContextVar[Mapping[str, Any] | None] = ContextVar("celery_guard_log_fields", default=None)
+_hidden: ContextVar[Hidden] = ContextVar("celery_guard_log_hidden", default=NOTHING_HIDDEN)
+
+_Tokens = tuple["Token[Mapping[str, Any] | None]", "Token[Hidden]"]
 
 
 def install() -> None:
@@ -47,15 +52,26 @@ def install() -> None:
         about = _about.get()
         if about is not None:
             record.__dict__.update(about)
+        hidden = _hidden.get()
+        if hidden:
+            _conceal(record, hidden)
         return record
 
     setattr(factory, _OURS, True)
     logging.setLogRecordFactory(factory)
 
 
-def begin(**fields: Any) -> Token[Mapping[str, Any] | None]:
-    """From here on, in this context, records are about this job. Names are those of :data:`FIELDS`, without ``guard_``."""
-    return _about.set(_named(fields))
+def begin(hidden: Hidden = NOTHING_HIDDEN, **fields: Any) -> _Tokens:
+    """From here on, in this context, records are about this job. Names are those of :data:`FIELDS`, without ``guard_``.
+
+    No record says what is ``hidden``.
+    """
+    return _about.set(_named(fields)), _hidden.set(hidden)
+
+
+def hidden_here() -> Hidden:
+    """What no record of this context may say."""
+    return _hidden.get()
 
 
 def know(**fields: Any) -> None:
@@ -65,9 +81,11 @@ def know(**fields: Any) -> None:
         _about.set({**about, **_named(fields)})
 
 
-def end(token: Token[Mapping[str, Any] | None]) -> None:
+def end(tokens: _Tokens) -> None:
     """Records are about what they were about before."""
-    _about.reset(token)
+    about, hidden = tokens
+    _about.reset(about)
+    _hidden.reset(hidden)
 
 
 @contextmanager
@@ -78,6 +96,20 @@ def describing(**fields: Any) -> Iterator[None]:
         yield
     finally:
         _about.reset(token)
+
+
+def _conceal(record: logging.LogRecord, hidden: Hidden) -> None:
+    try:
+        said = record.getMessage()
+    except Exception:  # noqa: BLE001 - a message that does not fit its arguments is the handlers' affair, which say so; without the arguments
+        record.args = None
+        return
+    if hidden.text(said) != said:
+        record.msg, record.args = hidden.text(said), None
+    if record.exc_info:
+        text = logging.Formatter().formatException(record.exc_info)
+        if hidden.text(text) != text:
+            record.exc_text, record.exc_info = hidden.text(text), None
 
 
 def _named(fields: Mapping[str, Any]) -> dict[str, Any]:

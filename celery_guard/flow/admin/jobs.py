@@ -17,6 +17,7 @@ from typing import Any
 
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import key_hash
+from celery_guard.contract.sensitive import secret_for
 from celery_guard.errors import MoveRefused
 from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import ENDED, State
@@ -145,7 +146,9 @@ class Jobs:
         if {*values} != {*names} or not names:
             said = f"its contract's key is made of: {', '.join(names)}" if names else "its contract has no key"
             raise MoveRefused(f"No key of {task} can be made of a value of type {type(value).__name__}: {said}.")
-        return key_hash(contract.scope, tenant, {name: values[name] for name in names})
+        return key_hash(
+            contract.scope, tenant, {name: values[name] for name in names}, secret_for(contract, self._settings)
+        )
 
     # -- cancel -------------------------------------------------------------------------------------------------------
 

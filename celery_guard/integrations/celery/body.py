@@ -48,6 +48,7 @@ from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import ETA, decode
 from .limits import greenlet_killed, greenlet_timed_out, soft_limit_allowed
 from .logged import note_attempt
+from .private import hidden_of
 from .request import REVOKED
 from .result import decode_result, encode_result
 
@@ -86,6 +87,8 @@ class CeleryBody:
         self.ignored = False
         #: What ends this process, whatever becomes of the job.
         self.process_ends: BaseException | None = None
+        #: What nothing that is written or told of this delivery may show.
+        self.hidden = hidden_of(runtime, task, contract, args, kwargs)
         #: The span of the attempt, once there is one.
         self.span: RunSpan | None = None
 
@@ -161,6 +164,8 @@ class CeleryBody:
             return _damaged(f"The stored message of job {job.id} (generation {job.generation})", error)
         self.envelope, self.newer = _envelope(headers)
         self._call = args, kwargs
+        if self._contract.sensitive:
+            self.hidden.also(hidden_of(self._runtime, self._task, self._contract, args, kwargs))
         self._request.update({**embed, "args": args, "kwargs": kwargs})
         return None
 

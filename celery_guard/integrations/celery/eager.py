@@ -75,12 +75,13 @@ class EagerRun:
         contract = self.runtime.contract_of(task)
         assert contract is not None
         contract = _with_a_bound(with_limits_of_call(contract, request.timelimit))
-        delivery = Delivery(
-            request.id, task.name, contract, str(request.hostname), tells_success=False, tells_failure=False
-        )
         while True:
             request.guard_body_called = False
             body = EagerBody(self, task, contract, inner, args, kwargs)
+            delivery = Delivery(
+                request.id, task.name, contract, str(request.hostname), tells_success=False, tells_failure=False,
+                hidden=body.hidden,
+            )  # fmt: skip
             ending = body.travel(self.runner, delivery)
             if body.process_ends is not None:
                 raise body.process_ends

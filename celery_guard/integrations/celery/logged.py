@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import current_app, signals
 
+from celery_guard.contract.sensitive import Hidden
 from celery_guard.job.envelope import HEADER
 from celery_guard.watch import logs
 from celery_guard.watch.json_lines import json_formatter
@@ -51,7 +52,7 @@ def masked_call(args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
     return {"argsrepr": f"({', '.join([_MASK] * len(args))})", "kwargsrepr": f"{{{named}}}"}
 
 
-def _begun(sender: Any = None, task_id: str | None = None, **_: Any) -> None:
+def _begun(sender: Any = None, task_id: str | None = None, args: Any = (), kwargs: Any = None, **_: Any) -> None:
     if not getattr(sender, "guarded", False):
         return
     logs.install()
@@ -59,7 +60,15 @@ def _begun(sender: Any = None, task_id: str | None = None, **_: Any) -> None:
     said = (request.headers or {}).get(HEADER)
     said = said if isinstance(said, Mapping) else {}
     known = {name: said.get(name) for name in ("key", "tenant", "correlation_id")}
-    request.guard_logs = logs.begin(job_id=task_id, task=sender.name, **known)
+    request.guard_logs = logs.begin(_hidden(sender, args, kwargs), job_id=task_id, task=sender.name, **known)
+
+
+def _hidden(task: Any, args: Any, kwargs: Any) -> Hidden:
+    from .private import hidden_of
+    from .runtime import runtime_of
+
+    runtime = runtime_of(task.app)
+    return hidden_of(runtime, task, runtime.contract_of(task), args, kwargs)
 
 
 def _over(sender: Any = None, **_: Any) -> None:

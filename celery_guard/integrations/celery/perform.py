@@ -37,6 +37,7 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
     contract = with_limits_of_call(contract, request.timelimit)
     keeps_results = not isinstance(task.backend, DisabledBackend)
     waits = bool(request.chord) or (keeps_results and not request.ignore_result)
+    body = CeleryBody(runtime, task, contract, inner, args, kwargs)
     delivery = Delivery(
         id=request.id,
         task=task.name,
@@ -50,8 +51,8 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
             or bool(task.store_errors_even_if_ignored)
             or task.hears_of_death()
         ),
+        hidden=body.hidden,
     )
-    body = CeleryBody(runtime, task, contract, inner, args, kwargs)
     with soft_limit_deferred():
         try:
             ending = _run(runtime, delivery, body)

@@ -62,6 +62,11 @@ class GuardedRequest(Request):  # type: ignore[misc]
             self.name, self.id,
         )  # fmt: skip
 
+    def info(self, safe: bool = False) -> Any:
+        """For ``inspect``: a call with sensitive arguments is shown as its message shows it, masked."""
+        contract = None if self._unguarded else runtime_of(self.app).contract_of(self.task)
+        return super().info(safe=safe or (contract is not None and bool(contract.sensitive)))
+
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """The pool kills the child; the row is recovered when its lease lapses."""
         if soft or self._unguarded:

@@ -22,6 +22,7 @@ from celery_guard.contract.central import Central
 from celery_guard.contract.contract import Contract, Effective
 from celery_guard.contract.measure import refuse
 from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
+from celery_guard.contract.sensitive import secret_for
 from celery_guard.contract.shape import Shape, shape_of
 from celery_guard.errors import ContractError, NotGuardedError
 from celery_guard.flow.lease import LeaseKeeper
@@ -235,6 +236,9 @@ class Runtime:
             contract = with_limits_of_app(contract, self.app.conf)
             self._contracts[task.name] = contract
             apply(contract, task)
+            if contract.sensitive:
+                # saferepr of nothing: the tracer prints the value that a body returns, and sends it along with events
+                task.resultrepr_maxsize = 0
         return contract
 
     def _result_expires(self) -> timedelta:
@@ -257,11 +261,18 @@ class Runtime:
         return registry.get(name) or registry.get(self.aliases.get(name))
 
     def guard_named(self) -> None:
-        """Put every task that is named beside the tasks under the guard. Raises ``ContractError`` for a name that no task has."""
+        """Put every task that is named beside the tasks under the guard.
+
+        Raises:
+            ContractError: a name that no task has.
+            ConfigurationError: a task has sensitive arguments, and there is no secret to make their keys with.
+        """
         tasks = self.app.tasks
         self.central.check(tasks)
         for task in list(tasks.values()):
-            self.contract_of(task)
+            contract = self.contract_of(task)
+            if contract is not None:
+                secret_for(contract, self.settings)
 
     def finalized(self, **_: Any) -> None:
         """The app has all its tasks: in a child that is spawned, too, whose worker never boots."""

@@ -27,6 +27,7 @@ from kombu.serialization import dumps, loads
 
 from celery_guard.contract.codec import first_unencodable
 from celery_guard.contract.contract import Effective
+from celery_guard.contract.sensitive import secret_for
 from celery_guard.contract.shape import Wired
 from celery_guard.errors import EnqueueError, PayloadError
 from celery_guard.flow.context import running_job
@@ -44,6 +45,7 @@ from .groups import members_of
 from .items import instead
 from .logged import masked_call
 from .passage import open_door
+from .private import hidden_of, said_safely
 from .result import handle_on
 from .slots import answer_for, slot_for, with_slot
 from .traced import building
@@ -99,8 +101,17 @@ class Sender:
         if connection is not None:
             self._refuse_other_broker(name, connection)
         new = contract is not None and _is_new(task_id, gather)
-        with building(self._runtime, name, guarded=contract is not None, new=new) as span:
-            return self._send(name, args or (), kwargs or {}, countdown, eta, task_id, task, contract, span, options)
+        try:
+            with building(self._runtime, name, guarded=contract is not None, new=new) as span:
+                return self._send(
+                    name, args or (), kwargs or {}, countdown, eta, task_id, task, contract, span, options
+                )
+        except Exception as error:
+            safe = said_safely(error, hidden_of(self._runtime, task, contract, args, kwargs))
+            if safe is error:
+                raise
+        # outside of the handler: the error that it takes the place of must not hang on it
+        raise safe
 
     def _send(
         self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
@@ -166,7 +177,14 @@ class Sender:
                 # no claim will look at the row's deadline; the worker looks at the header, as ever
                 draft.headers["expires"] = (self._app.now() + draft.expires_in).isoformat()
             return carry(draft, limit)
-        return prepare(draft, contract, self._runtime.shape_of(task).signature, running_job.get(), limit)
+        return prepare(
+            draft,
+            contract,
+            self._runtime.shape_of(task).signature,
+            running_job.get(),
+            limit,
+            secret_for(contract, self._runtime.settings),
+        )
 
     def _wired(self, task: Any, contract: Effective | None, args: Any, kwargs: Any, gather: Collected | None) -> Wired:
         if contract is None:

@@ -28,6 +28,7 @@ from .eager import apply_eagerly, build, eager_run
 from .install import install
 from .passage import open_door, through
 from .perform import perform
+from .private import concealing
 from .runtime import Runtime, runtime_of
 from .signals import job_dead
 from .tell import Telling
@@ -92,6 +93,7 @@ class GuardedTask(Task):  # type: ignore[misc]
     def backend(self) -> Any:
         """The result backend. While Celery is told how a job ended, one whose troubles do not change that end."""
         plain = self._backend if self._backend is not None else self.app.backend
+        plain = concealing(plain, self._guard, self)
         telling = getattr(self.request_stack.top, "guard_tells", None)
         return plain if telling is None else Telling(plain, self._guard.keeper)
 

@@ -22,6 +22,7 @@ from celery_guard.watch.json_lines import need_json
 
 from .facts import log_findings
 from .opening import named_task, why_unfit
+from .private import quiet_pool
 from .raw import as_text, delivery_of, raw_body
 from .runtime import runtime_of
 
@@ -54,6 +55,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
             runtime.register_aliases()
             if runtime.settings.log_format == "json":
                 need_json()
+            quiet_pool()
             runtime.tracing  # noqa: B018 - made now, before any child
             self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)

@@ -53,7 +53,8 @@ def engine_at(url: URL, **options: Any) -> Engine:
                 f"Setting store: {url.drivername} is a driver for asyncio; the store works in threads and processes. "
                 f"Name a plain one: {usual or url.get_backend_name()}://… Your own sessions may go on using this one."
             )
-        return create_engine(url, **options)
+        # what is in a statement's parameters, messages among it, is in no log and no error
+        return create_engine(url, hide_parameters=True, **options)
     except NoSuchModuleError as error:
         raise SettingError(
             f"Setting store: SQLAlchemy knows no driver called {url.drivername}. Use {usual or url.get_backend_name()}, which is tested, or "
