@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.engine import Engine
 
 from celery_guard.errors import StoreSchemaError
 from celery_guard.store import open_store
@@ -86,3 +87,60 @@ def test_the_statements_for_people_who_run_their_own_make_the_same_tables(url: s
 
 def test_the_newest_revision_is_the_one_that_a_worker_looks_for() -> None:
     assert ScriptDirectory.from_config(schema._config()).get_current_head() == schema.HEAD
+
+
+def at_version(url: str, version: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE guard_version SET version_num = :version"), {"version": version})
+    engine.dispose()
+
+
+def test_tables_of_a_later_revision_that_only_adds_are_worked_on_and_left_as_they_are(url: str) -> None:
+    """The code of the release before, which is started again while its fleet is being upgraded."""
+    upgrade(url)
+    at_version(url, f"{schema.HEAD[:2]}99")
+    store = open_store(url)
+    store.check()
+    store.upgrade()
+    store.check()
+    at_version(url, f"{int(schema.HEAD[:2]) + 1:02}00")
+    for look in (store.check, store.upgrade):
+        with pytest.raises(StoreSchemaError, match="made by a newer one"):
+            look()
+    store.close()
+
+
+def test_a_migration_of_a_series_takes_nothing_away_and_asks_nothing_of_the_code_before_it(url: str) -> None:
+    """So workers, relays and publishers of the release before work on the new tables."""
+    engine = create_engine(url)
+    kind = "mariadb" if url.startswith("mysql") else engine.dialect.name
+    found: str | None = None
+    for revision in schema.revisions():
+        before = tables(engine) if found is not None and found[:2] == revision[:2] else {}
+        with engine.begin() as connection:
+            for statement in schema.upgrade_statements(kind, found, revision):
+                connection.exec_driver_sql(statement.replace("%", "%%") if "mysql" in url else statement)
+        after = tables(engine)
+        for table, columns in before.items():
+            for name, column in columns.items():
+                assert after[table][name] == column, f"{revision} changes {table}.{name}"
+            for name, column in after[table].items():
+                if name not in columns:
+                    assert column[1] or column[2], f"{revision}: the code before knows nothing of {table}.{name}"
+        found = revision
+    engine.dispose()
+    assert found == schema.HEAD
+
+
+def tables(engine: Engine) -> dict[str, dict[str, tuple[str, bool, bool]]]:
+    """Of each table, of each column: its type, whether it may be left empty, and whether it has a default."""
+    look = inspect(engine)
+    return {
+        table: {
+            column["name"]: (str(column["type"]), bool(column["nullable"]), column["default"] is not None)
+            for column in look.get_columns(table)
+        }
+        for table in look.get_table_names()
+        if table.startswith("guard_")
+    }

@@ -42,11 +42,11 @@ def eventually(true: Callable[[], Any], seconds: float = 30, what: str = "") -> 
 class Process:
     """A process and its children, in a group of their own, with what they say kept in a file."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path, cwd: Path = ROOT) -> None:
         self.log = log
         self._file = log.open("wb")
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=cwd, env=environment, stdout=self._file, stderr=subprocess.STDOUT, start_new_session=True
         )
 
     def says(self, words: str) -> None:

@@ -27,6 +27,9 @@ __all__ = ["attach", "slot_of"]
 
 logger = logging.getLogger("celery_guard.beat")
 
+#: To which Celery rounds the runs of a relative schedule. Seconds only before Celery 5.7; there it does no harm.
+_UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1))
+
 
 def attach(sender: Any, **_: Any) -> None:
     """When a beat starts: have its scheduler say which slot it sends."""
@@ -94,4 +97,13 @@ def _cron(due: Any) -> Cron:
 
 
 def _every(due: Any) -> Every:
-    return Every(max(due.run_every, timedelta(microseconds=1)), due.tz if due.relative else None)
+    stretch = max(due.run_every, timedelta(microseconds=1))
+    return Every(_whole(stretch), due.tz) if due.relative else Every(stretch)
+
+
+def _whole(stretch: timedelta) -> timedelta:
+    """How far apart two runs of a relative schedule are: Celery rounds down to the largest unit that fits, so 90 minutes are one hour."""
+    for unit in _UNITS:
+        if stretch >= unit:
+            return stretch // unit * unit
+    return stretch

@@ -2,6 +2,10 @@
 
 Migrations are Alembic's, in this package, with a version table of their own. Two processes that upgrade at once do so one after
 the other, and the second finds nothing to do.
+
+Revisions are numbers of four digits, the first two of which are a series: 0001, 0002 ... Within a series a migration only adds (tables, indexes, columns
+that may be left out), so the code of an earlier revision works on the tables of a later one, starts on them, and finds nothing to upgrade: that is
+how a fleet is upgraded while it works. What takes away or changes begins a series (0100).
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ VERSION_TABLE = "guard_version"
 #: The newest revision. Said here too, so that a worker that only checks does not load Alembic.
 HEAD = "0005"
 
+#: How many digits of a revision name its series.
+_SERIES = 2
+
 _UPGRADE = "`celery -A app guard store upgrade`"
 
 #: Any number that others are unlikely to lock, and a wait for those who upgrade, in seconds.
@@ -51,6 +58,8 @@ def upgrade(connection: Connection) -> None:
     config = _config()
     config.attributes["connection"] = connection
     with _alone(connection):
+        if _only_adds(_current(connection)):
+            return
         try:
             command.upgrade(config, "head")
         except CommandError as error:
@@ -116,9 +125,9 @@ class _Statements(io.StringIO):
 
 
 def check(connection: Connection) -> None:
-    """Raise ``StoreSchemaError`` unless the tables are those of this version."""
+    """Raise ``StoreSchemaError`` unless the tables are those of this version, or of a later one that only adds to them."""
     found = _current(connection)
-    if found == HEAD:
+    if found == HEAD or _only_adds(found):
         return
     if found is None:
         raise StoreSchemaError(f"The store's tables are missing in {_shown(connection)}. Run {_UPGRADE}.")
@@ -127,6 +136,12 @@ def check(connection: Connection) -> None:
     raise StoreSchemaError(
         f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {HEAD}. Run {_UPGRADE}."
     )
+
+
+def _only_adds(found: str | None) -> bool:
+    """Whether the tables are of a later revision, in the series of this one."""
+    same_series = found is not None and len(found) == len(HEAD) and found[:_SERIES] == HEAD[:_SERIES]
+    return same_series and str(found).isdecimal() and str(found) > HEAD
 
 
 def _current(connection: Connection) -> str | None:

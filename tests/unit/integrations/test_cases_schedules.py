@@ -165,6 +165,44 @@ def test_sched_1_one_beat_loses_no_run_of_an_interval(app: Celery, report: Any) 
     assert not any(handle.duplicate for handle in sent)
 
 
+@pytest.mark.parametrize(
+    "stretch",
+    [
+        timedelta(hours=36),
+        timedelta(hours=2, minutes=30),
+        timedelta(minutes=90),
+        timedelta(seconds=150),
+        timedelta(seconds=90),
+        timedelta(hours=1),
+    ],
+    ids=str,
+)
+def test_sched_1_a_relative_schedule_loses_no_run_however_odd_its_stretch(
+    app: Celery, report: Any, stored: Callable[[str], Any], stretch: timedelta
+) -> None:
+    """Celery rounds its runs down to whole days, hours or minutes: every 90 minutes is every hour."""
+    sent: list[Any] = []
+    beat = Beat(app, often={"task": "shop.report", "schedule": schedule(stretch, relative=True)})
+    plain = beat.scheduler.apply_async
+    beat.scheduler.apply_async = lambda *args, **kwargs: sent.append(plain(*args, **kwargs))
+    beat.live(at(12, 7, 13), at(12, 7, 13) + stretch * 8, stretch / 97)
+    assert len(sent) >= 7
+    assert [handle.duplicate for handle in sent] == [False] * len(sent)
+    assert len({*slots(app, stored)}) == len(sent)
+
+
+@pytest.mark.parametrize("stretch", [timedelta(minutes=90), timedelta(hours=2, minutes=30)], ids=str)
+def test_sched_1_two_beats_of_a_relative_schedule_run_once_a_stretch(
+    app: Celery, report: Any, stored: Callable[[str], Any], stretch: timedelta
+) -> None:
+    for phase in (0, 61):
+        entry = {"task": "shop.report", "schedule": schedule(stretch, relative=True)}
+        Beat(app, often=entry).live(at(2, phase % 60 + phase // 60), at(14), timedelta(minutes=1))
+    found = [datetime.fromisoformat(slot) for slot in slots(app, stored)]
+    whole = timedelta(hours=stretch // timedelta(hours=1))
+    assert {later - earlier for earlier, later in zip(found, found[1:], strict=False)} == {whole}
+
+
 def test_sched_1_a_contract_with_a_key_of_its_own_keeps_it(app: Celery) -> None:
     def sync(tenant: str) -> None: ...
 
