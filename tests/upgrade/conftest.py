@@ -123,7 +123,17 @@ class TwoVersions:
             timeout=100,
         )  # fmt: skip
 
+    def left(self) -> list[Any]:
+        """What has not succeeded, and why."""
+        found = text(
+            "SELECT j.id, j.task, j.state, j.reason, j.attempts, j.crashes, j.publications, f.type_name, f.message FROM guard_job j "
+            "LEFT JOIN guard_failure f ON f.job = j.id AND f.fence = j.fence WHERE j.state <> 'succeeded'"
+        )
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(found)]
+
     def close(self) -> None:
+        print("not succeeded:", *self.left(), sep="\n")
         for _, process in self._started:
             process.kill()
             print(f"--- {process.log.name}\n{process.output()[-6000:]}")

@@ -1,8 +1,11 @@
 """A group is accepted in one write: what it sends is gathered for as long as Celery walks through its members.
 
 Celery sends a group (``chunks``, the header of a chord) member by member, inside one block of ``app.producer_or_acquire``, and throws away the handle of
-each. So nobody can tell whether a member was written at once or at the end of the block, and a thousand of them cost a few statements
-instead of a thousand commits. If a member cannot be sent, none of them is accepted.
+each. So nobody can tell whether a member was written at once or a little later, and a thousand of them cost a few statements instead of a thousand
+commits. If a member cannot be sent, none that was gathered with it is accepted.
+
+A group may be a generator that takes its time, and its first members are to run meanwhile: what was gathered is written as soon as the walk has paused, and
+whenever there are a thousand.
 
 Members are known by ``add_to_parent=False``, which Celery says of nothing else that it sends: whose handle is given to somebody is written at once,
 also by a caller who holds a producer of the app's open.
@@ -13,17 +16,51 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from celery_guard.job.row import NewJob
 
 from .attempt import Collected
 
 if TYPE_CHECKING:
     from .send import Sender
 
-__all__ = ["gathering_members", "members_of"]
+__all__ = ["Members", "gathering_members", "members_of"]
 
-#: The innermost block that gathers, and whose sends.
-_members: ContextVar[tuple[Sender, Collected] | None] = ContextVar("celery_guard_members", default=None)
+#: How many members are gathered at most.
+_MOST = 1000
+
+#: What takes longer than this between two members is a pause (seconds): a list takes a fraction of a millisecond.
+_PAUSE = 0.25
+
+
+class Members:
+    """The members that were sent since the last write."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self._gathered = Collected()
+        self._last = monotonic()
+
+    def add(self, job: NewJob, result: Any) -> None:
+        """Gather one more; write them all, if that is due. Raises what speaks against the first that was refused."""
+        self._gathered.jobs.append(job)
+        self._gathered.results.append(result)
+        paused = monotonic() - self._last > _PAUSE
+        if paused or len(self._gathered.jobs) >= _MOST:
+            self.write()
+        self._last = monotonic()
+
+    def write(self) -> None:
+        """Write them. Raises what speaks against the first that was refused; the others are accepted."""
+        gathered, self._gathered = self._gathered, Collected()
+        if gathered.jobs:
+            self.sender.enqueue_members(gathered)
+
+
+#: The innermost block that gathers.
+_members: ContextVar[Members | None] = ContextVar("celery_guard_members", default=None)
 
 
 def gathering_members(
@@ -33,22 +70,21 @@ def gathering_members(
 
     @contextmanager
     def producer_or_acquire(producer: Any = None) -> Iterator[Any]:
-        collected = Collected()
+        members = Members(sender)
         with plain(producer) as acquired:
-            token = _members.set((sender, collected))
+            token = _members.set(members)
             try:
                 yield acquired
             finally:
                 _members.reset(token)
-            if collected.jobs:
-                sender.enqueue_members(collected)
+            members.write()
 
     return producer_or_acquire
 
 
-def members_of(sender: Sender, options: Mapping[str, Any]) -> Collected | None:
+def members_of(sender: Sender, options: Mapping[str, Any]) -> Members | None:
     """Where a send with these options is gathered, if it is a member of a group that is being sent."""
     found = _members.get()
-    if found is None or options.get("add_to_parent") is not False or found[0] is not sender:
+    if found is None or options.get("add_to_parent") is not False or found.sender is not sender:
         return None
-    return found[1]
+    return found

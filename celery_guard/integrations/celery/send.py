@@ -130,9 +130,13 @@ class Sender:
             attempt.kept = draft
             return captured.result
         job = self._row(draft, contract, task)
-        gather = members_of(self, options) if gather is None else gather
         if gather is not None:
-            return _gathered(gather, job, captured)
+            gather.jobs.append(job)
+            gather.results.append(captured.result)
+            return captured.result
+        if (members := members_of(self, options)) is not None:
+            members.add(job, captured.result)
+            return captured.result
         answer = enqueue(door or self._runtime.around(), [job])[0]
         self._runtime.tell_enqueued(job, answer)
         span.answered(answer)
@@ -327,9 +331,3 @@ def _mark(result: Any, answer: Enqueued) -> Any:
     result.duplicate = isinstance(answer, Duplicate) or (isinstance(answer, Accepted) and answer.holder is not None)
     result.answer = answer
     return result
-
-
-def _gathered(gather: Collected, job: NewJob, captured: Captured) -> Any:
-    gather.jobs.append(job)
-    gather.results.append(captured.result)
-    return captured.result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable
@@ -200,7 +201,7 @@ def test_sched_1_two_beats_of_a_relative_schedule_run_once_a_stretch(
         Beat(app, often=entry).live(at(2, phase % 60 + phase // 60), at(14), timedelta(minutes=1))
     found = [datetime.fromisoformat(slot) for slot in slots(app, stored)]
     whole = timedelta(hours=stretch // timedelta(hours=1))
-    assert {later - earlier for earlier, later in zip(found, found[1:], strict=False)} == {whole}
+    assert {later - earlier for earlier, later in itertools.pairwise(found)} == {whole}
 
 
 def test_sched_1_a_contract_with_a_key_of_its_own_keeps_it(app: Celery) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from celery_guard import GuardedTask, KeyConflict, PayloadError
+from celery_guard.integrations.celery import groups
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,14 @@ def writes(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The test's own; it stands still."""
+    now = [0.0]
+    monkeypatch.setattr(groups, "monotonic", lambda: now[0])
+    return now
+
+
 def ids(app: Celery) -> set[str]:
     return {job.id for job in app.guard.store.jobs(limit=2000)}
 
@@ -51,6 +60,24 @@ def test_a_group_of_a_thousand_is_one_write(app: Celery, add: Any, writes: list[
     sent = group(add.s(n) for n in range(1000)).delay()
     assert writes == [1000]
     assert ids(app) == {member.id for member in sent.results}
+
+
+def test_members_that_come_slowly_are_written_and_run_meanwhile(
+    app: Celery, add: Any, writes: list[int], clock: list[float]
+) -> None:
+    """As Celery walks through a chord's header that is a generator."""
+    seen = []
+    with app.producer_or_acquire() as producer:
+        for n in range(4):
+            clock[0] += 1
+            add.apply_async((n,), producer=producer, add_to_parent=False)
+            seen.append(len(ids(app)))
+    assert (seen, writes) == ([1, 2, 3, 4], [1, 1, 1, 1])
+
+
+def test_a_group_of_many_thousands_is_not_kept_in_memory_as_a_whole(add: Any, writes: list[int]) -> None:
+    group(add.s(n) for n in range(2001)).delay()
+    assert writes == [1000, 1000, 1]
 
 
 def test_chunks_and_a_chords_header_and_the_heads_of_chains_are_one_write_each(add: Any, writes: list[int]) -> None:
