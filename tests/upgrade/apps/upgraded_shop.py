@@ -55,7 +55,7 @@ def once(self: Any, what: str) -> str:
 def hold(self: Any, what: str) -> str:
     """At work until the test lets it go."""
     mark(f"held {what}")
-    until = time.monotonic() + 100
+    until = time.monotonic() + 500
     while not raised("go"):
         self.job.check()
         if time.monotonic() > until:
