@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         WrongDatabaseError,
     )
     from .flow.admin.actor import Action, Actor, Role, Target
+    from .flow.admin.status import JobStatus
+    from .flow.admin.which import Which
     from .flow.context import RunningJob, current_job
     from .guard import Guard
     from .integrations.celery.signals import job_dead
@@ -74,6 +76,7 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobStatus",
     "KeyBusy",
     "KeyConflict",
     "LeaseLost",
@@ -101,6 +104,7 @@ __all__ = [
     "Target",
     "Timing",
     "TransactionError",
+    "Which",
     "WrongDatabaseError",
     "current_job",
     "job_dead",
@@ -120,6 +124,7 @@ _HOMES = {
     "Guard": "guard",
     "GuardedTask": "integrations.celery.task",
     "Job": "job.row",
+    "JobStatus": "flow.admin.status",
     "Payload": "contract.payload",
     "Retry": "contract.retry",
     "Role": "flow.admin.actor",
@@ -129,6 +134,7 @@ _HOMES = {
     "State": "job.state",
     "Target": "flow.admin.actor",
     "Timing": "contract.timing",
+    "Which": "flow.admin.which",
     "current_job": "flow.context",
     "job_dead": "integrations.celery.signals",
     "upcast": "contract.payload",

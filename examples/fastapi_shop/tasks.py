@@ -16,7 +16,7 @@ guard = Guard(app, store=URL)
 
 
 @app.task(base=GuardedTask, contract=Contract(owner="payments", key="order_id"))
-def charge(order_id: int, amount: int) -> None:
+def charge(order_id: int, amount: int, tenant: str = "shop") -> None:
     """Note that an order is paid; that commits together with the end of this job."""
     session = current_job().transaction()
     session.execute(update(Order).where(Order.id == order_id).values(paid=True))

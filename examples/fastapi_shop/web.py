@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, Header, HTTPException, Response
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from celery_guard import JobStatus
 
 from .database import Order, Session
 from .tasks import charge, guard
@@ -25,6 +27,10 @@ async def transaction() -> AsyncIterator[AsyncSession]:
 Transaction = Annotated[AsyncSession, Depends(transaction, scope="function")]
 
 
+#: Whom a request is from. A real shop takes it from who is logged in, and never from what anybody can write into a header.
+Tenant = Annotated[str, Header()]
+
+
 class NewOrder(BaseModel):
     amount: int
 
@@ -35,16 +41,28 @@ class Placed(BaseModel):
 
 
 @web.post("/orders", status_code=202)
-async def place(new: NewOrder, session: Transaction) -> Placed:
-    """Write an order, and the job that charges for it."""
+async def place(new: NewOrder, session: Transaction, answer: Response, tenant: Tenant = "shop") -> Placed:
+    """Write an order, and the job that charges for it; the answer says where to ask how that goes."""
     order = Order(amount=new.amount)
     session.add(order)
     await session.flush()
-    handle = charge.delay(order_id=order.id, amount=order.amount)
+    handle = charge.delay(order_id=order.id, amount=order.amount, tenant=tenant)
     if new.amount > 1000:
         # rolls back the order and its job
         raise HTTPException(402, "Nobody has that much money.")
+    answer.headers["Location"] = f"/jobs/{handle.id}"
     return Placed(id=order.id, job=handle.id)
+
+
+@web.get("/jobs/{id}")
+def job(id: str, answer: Response, tenant: Tenant = "shop") -> JobStatus:
+    """How a job stands: accepted, running, done, failed or cancelled. Another tenant's is not found. No coroutine: the store is asked in a thread."""
+    status = guard.jobs.status(id, scope=tenant)
+    if status is None:
+        raise HTTPException(404)
+    if not status.is_over:
+        answer.headers["Retry-After"] = "1"
+    return status
 
 
 @web.get("/orders/{id}")

@@ -46,14 +46,21 @@ def test_the_django_shop_runs_as_its_page_says(tmp_path: Path) -> None:
         shlex.split(worker), cwd=shop, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 
-    def succeeded() -> set[str]:
+    def jobs() -> list[dict[str, str]]:
         listed = typed("python manage.py guard jobs list --state succeeded --json")
-        return {job["task"] for job in json.loads(listed[: listed.rindex("]") + 1])}
+        found: list[dict[str, str]] = json.loads(listed[: listed.rindex("]") + 1])
+        return found
+
+    def succeeded() -> set[str]:
+        return {job["task"] for job in jobs()}
 
     try:
         eventually(lambda: succeeded() == {"shop.tasks.charge", "shop.tasks.mail"}, seconds=60, what="both have run")
     finally:
         process.terminate()
         process.wait(30)
+    [charge] = [job["id"] for job in jobs() if job["task"] == "shop.tasks.charge"]
+    asked = f"from django.test import Client; c = Client(); print(c.get('/jobs/{charge}').json(), c.get('/jobs/nobody').status_code)"
+    assert "{'status': 'done', 'progress': None, 'over': True} 404" in typed(f'python manage.py shell -c "{asked}"')
     question = "from shop.models import Order; print(list(Order.objects.values_list('charged', 'mailed')))"
     assert "[(True, True)]" in typed(f'python manage.py shell -c "{question}"')

@@ -70,6 +70,16 @@ def test_the_fastapi_shop_charges_for_orders_that_were_placed_and_for_no_others(
             eventually(partial(_shows, client, answer.json()["id"], {"paid": True}))
         jobs = web.guard.store.jobs()
         assert {job.id for job in jobs} == {answer.json()["job"] for answer in placed}
+        for answer in placed:
+            place = answer.headers["Location"]
+            eventually(lambda place=place: client.get(place).json()["status"] == "done")  # type: ignore[misc]
+            assert client.get(place).json()["progress"] is None
+            assert "Retry-After" not in client.get(place).headers
+            assert client.get(place, headers={"Tenant": "another"}).status_code == 404
+        assert client.get("/jobs/nobody").status_code == 404
+        other = client.post("/orders", json={"amount": 9}, headers={"Tenant": "another"})
+        assert client.get(other.headers["Location"]).status_code == 404
+        assert client.get(other.headers["Location"], headers={"Tenant": "another"}).status_code == 200
         client.portal.call(importlib.import_module("examples.fastapi_shop.database").engine.dispose)
     web.guard.store.close()
 

@@ -138,6 +138,24 @@ class TestCommand(TransactionTestCase):
         call_command("guard", "jobs", "list", "--json", stdout=said)
         assert [found["id"] for found in json.loads(said.getvalue())] == [job.id]
 
+    def test_operators_have_the_same_words_here(self) -> None:
+        job = look_up.delay(1)
+
+        def typed(*words: str) -> Any:
+            said = io.StringIO()
+            call_command("guard", *words, "--json", stdout=said)
+            return json.loads(said.getvalue())
+
+        assert [found["id"] for found in typed("jobs", "list", "--task", look_up.name, "--younger", "1h")] == [job.id]
+        assert typed("jobs", "cancel", "--task", look_up.name, "--dry-run")["ids"] == [job.id]
+        assert typed("jobs", "show", job.id)["timeline"][0]["what"] == "accepted"
+        with pytest.raises(CommandError) as told:
+            typed("explain", job.id)
+        assert told.value.returncode == 1, "no relay is alive"
+        assert typed("jobs", "cancel", job.id, "--reason", "enough")[0]["answer"] == "cancelled"
+        assert typed("quarantine", "list") == []
+        assert typed("audit", "list")[0]["action"] == "jobs.cancel"
+
     def test_the_exit_status_of_a_word_is_that_of_the_command(self) -> None:
         with pytest.raises(CommandError) as told:
             call_command("guard", "jobs", "show", "no-such-job", stdout=io.StringIO())

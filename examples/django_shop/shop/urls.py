@@ -1,7 +1,7 @@
-"""One address."""
+"""Two addresses."""
 
 from django.urls import path
 
-from .views import place
+from .views import place, status
 
-urlpatterns = [path("orders", place)]
+urlpatterns = [path("orders", place), path("jobs/<str:id>", status)]

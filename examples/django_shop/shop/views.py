@@ -1,8 +1,9 @@
-"""A request places an order."""
+"""A request places an order; others ask how its job stands."""
 
 from django.db import transaction
-from django.http import HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, JsonResponse
 
+from .celery import guard
 from .models import Order
 from .tasks import charge
 
@@ -16,3 +17,12 @@ def place(request: HttpRequest) -> JsonResponse:
             transaction.set_rollback(True)
             return JsonResponse({"sorry": "sold out"}, status=409)
     return JsonResponse({"order": order.id, "job": job.id}, status=201)
+
+
+def status(request: HttpRequest, id: str) -> JsonResponse:
+    """How a job stands: accepted, running, done, failed or cancelled."""
+    # This shop has no tenants; one that has passes that of who is logged in, and a job of another is not found.
+    found = guard.jobs.status(id, scope=None)
+    if found is None:
+        raise Http404
+    return JsonResponse({"status": found.status, "progress": found.progress, "over": found.is_over})
