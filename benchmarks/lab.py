@@ -152,13 +152,14 @@ class Lab:
 
     @contextmanager
     def side(self, kind: Kind, broker: str, store: str) -> Iterator[Side]:
-        """A side with a queue and an empty store of its own, by the names ``redis``, ``rabbitmq``, ``postgresql``."""
+        """A side with a queue and an empty store of its own: ``redis``, ``rabbitmq``; ``postgresql``, or a server's URL."""
         name = uuid4().hex[:12]
         folder = self.folder / name
         folder.mkdir()
         with ExitStack() as stack:
             broker_url = self.redis + "1" if broker == "redis" else RABBITMQ.need()
-            store_url = stack.enter_context(database(self.redis + "3" if store == "redis" else POSTGRESQL.need()))
+            server = {"redis": lambda: self.redis + "3", "postgresql": POSTGRESQL.need}.get(store, lambda: store)()
+            store_url = stack.enter_context(database(server))
             opened = open_store(store_url)
             opened.upgrade()
             opened.close()

@@ -14,6 +14,8 @@ class Options:
     rounds: int = 5
     #: Jobs of a round on each side.
     jobs: int = 5_000
+    #: Jobs of a round that an idle worker is given.
+    pickups: int = 100
     #: Rows of finished jobs in the table that is full.
     finished: int = 5_000_000
     #: Jobs over which memory has to stay flat.
@@ -21,4 +23,4 @@ class Options:
 
 
 #: So few that the numbers mean nothing.
-SMOKE = Options(rounds=1, jobs=40, finished=500, memory_jobs=200)
+SMOKE = Options(rounds=1, jobs=40, pickups=5, finished=500, memory_jobs=200)
