@@ -9,6 +9,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TypeVar
 
+from celery_guard.job.audit import NewAudit, Outcome
 from celery_guard.job.row import Attempt, NewJob
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
@@ -21,6 +22,7 @@ __all__ = [
     "as_seen",
     "batches",
     "batches_of_jobs",
+    "expired",
     "owner_of_this_claim",
 ]
 
@@ -64,6 +66,14 @@ def batches(items: Iterable[T]) -> Iterable[list[T]]:
 def owner_of_this_claim(owner: str) -> str:
     """The owner that one call of claim writes: it tells its own grant from everybody else's when it has to ask again."""
     return f"{owner[:_LONGEST_OWNER]}:{secrets.token_hex(6)}"
+
+
+def expired(task: str, tenant: str | None, number: int) -> NewAudit:
+    """What the audit keeps of dead letters that retention has deleted."""
+    return NewAudit(
+        token=secrets.token_hex(12), entry=secrets.token_hex(12), outcome=Outcome.DONE, actor="retention", role="", origin="sweep",
+        action="dlq.expire", target=f"dead letters task={task}", tenant=tenant, reason="their time was over", detail=f"{number} deleted",
+    )  # fmt: skip
 
 
 def as_seen(attempt: Attempt, settlement: Settlement) -> Settlement:

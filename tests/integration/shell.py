@@ -67,7 +67,7 @@ class Shell:
         """Type the words and wait for the end."""
         return subprocess.run(
             self.command(*words, app=app), cwd=self.folder, env=self.environment(**more), capture_output=True, text=True,
-            timeout=60,
+            timeout=240,
         )  # fmt: skip
 
     def answer(self, *words: str) -> Any:

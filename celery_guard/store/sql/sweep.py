@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -10,8 +11,9 @@ from sqlalchemy.engine import Connection
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt
 from celery_guard.job.state import State
+from celery_guard.store.calls import expired
 
-from . import rows
+from . import audit, rows
 from .statements import sweep as statements
 from .tables import job
 
@@ -31,10 +33,14 @@ def defer(connection: Connection, ids: Sequence[str], delay: timedelta) -> int:
 
 def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:
     """Delete jobs whose time is over, with all that belongs to them; how many went."""
-    ids = list(connection.execute(statements.over(limit, skip_locked)).scalars())
+    gone = list(connection.execute(statements.over(limit, skip_locked)))
+    ids = [row.id for row in gone]
     if ids:
         for table in (*statements.BELONGINGS, job):
             connection.execute(statements.forget(table, ids))
+        letters = Counter((row.task, row.tenant) for row in gone if row.state == State.DEAD)
+        if letters:
+            audit.append(connection, [expired(task, tenant, number) for (task, tenant), number in letters.items()])
     connection.execute(statements.forget_silent())
     connection.execute(statements.forget_handled())
     return len(ids)

@@ -39,7 +39,7 @@ from .fixtures import opened_store, store
 from .followers import TestFollowers
 from .handover import TestHandover
 from .keys import TestKeys
-from .letters import TestGroups, TestPurge, TestResolve, TestWouldReplay
+from .letters import TestExpiry, TestGroups, TestPurge, TestResolve, TestWouldReplay
 from .operators import TestBacklog, TestHandled, TestNarrowing, TestUnknown
 from .people import TestCancel, TestQuarantine, TestReading, TestReplay
 from .races import TestRaces
@@ -68,6 +68,7 @@ __all__ = [
     "TestDoors",
     "TestDoubling",
     "TestDue",
+    "TestExpiry",
     "TestFollowers",
     "TestGiveBack",
     "TestGroups",

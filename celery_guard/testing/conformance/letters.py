@@ -12,7 +12,7 @@ from .builders import LONG, NONE, dead, failure, keyed, new_id, new_job, succeed
 from .crowd import together
 from .moves import accept, claim, die, eventually, found, publish, start, succeed
 
-__all__ = ["TestGroups", "TestPurge", "TestResolve", "TestWouldReplay"]
+__all__ = ["TestExpiry", "TestGroups", "TestPurge", "TestResolve", "TestWouldReplay"]
 
 
 def _group(store: Store, cause: str) -> LetterGroup:
@@ -59,6 +59,25 @@ class TestGroups:
         together(4, lambda who: store.annotate("down", f"note {who}", f"{who}"))
         group = _group(store, "down")
         assert group.note == f"note {group.noted_by}"
+
+
+class TestExpiry:
+    def test_what_retention_takes_of_dead_letters_is_counted_in_the_audit(self, store: Store) -> None:
+        for tenant in ("acme", "acme", None):
+            die(store, new_job(task="shop.charge", tenant=tenant), keep=NONE)
+        die(store, new_job(task="shop.refund"))
+        succeed(store, keep=NONE)
+        gone = 0
+        while gone < 4:
+            gone += eventually(lambda: store.retain(10))
+        rows = store.audited(action="dlq.expire")
+        said: dict[tuple[str, str | None], int] = {}
+        for row in rows:
+            assert (row.actor, row.origin, row.reason) == ("retention", "sweep", "their time was over")
+            whose = row.target, row.tenant
+            said[whose] = said.get(whose, 0) + int(row.detail.removesuffix(" deleted"))
+        task = "dead letters task=shop.charge"
+        assert said == {(task, "acme"): 2, (task, None): 1}
 
 
 class TestResolve:

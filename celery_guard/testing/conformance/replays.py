@@ -17,12 +17,13 @@ from .builders import LONG, NONE, dead, failure, keyed, new_id, new_job, retried
 from .crowd import together
 from .moves import accept, claim, die, eventually, found, succeed
 
-__all__ = ["TestReplays"]
+__all__ = ["TestReplays", "new_replay"]
 
 _W, _R = ItemState.WAITING, ItemState.RELEASED
 
 
-def _new(**given: Any) -> NewReplay:
+def new_replay(**given: Any) -> NewReplay:
+    """A replay to be begun, as fast as it goes."""
     values = {
         "id": new_id(), "actor": "ann", "role": "operator", "origin": "here", "reason": "gateway is back", "target": "all", "every": NONE,
     }  # fmt: skip
@@ -31,7 +32,7 @@ def _new(**given: Any) -> NewReplay:
 
 def _begun(store: Store, ids: Sequence[str], **given: Any) -> str:
     """A running replay of these jobs; its id."""
-    new = _new(**given)
+    new = new_replay(**given)
     store.replay_begin(new)
     assert store.replay_add(new.id, ids, 0) == len(ids)
     assert store.replay_move(new.id, [ReplayState.BUILDING], ReplayState.RUNNING)
@@ -59,7 +60,7 @@ def _dead(store: Store, number: int, **given: Any) -> list[str]:
 
 class TestReplays:
     def test_a_replay_says_all_that_it_was_given(self, store: Store) -> None:
-        new = _new(tenant="acme", every=timedelta(milliseconds=40), cap=3, stop_share=30, same_cause=2)
+        new = new_replay(tenant="acme", every=timedelta(milliseconds=40), cap=3, stop_share=30, same_cause=2)
         store.replay_begin(new)
         store.replay_begin(new)
         replay = _read(store, new.id)
@@ -74,7 +75,7 @@ class TestReplays:
 
     def test_only_dead_jobs_come_into_the_set_each_once(self, store: Store) -> None:
         ids = _dead(store, 2)
-        store.replay_begin(new := _new())
+        store.replay_begin(new := new_replay())
         assert store.replay_add(new.id, [ids[0], succeed(store).id, new_id(), ids[1], ids[0]], 0) == 2
         assert store.replay_add(new.id, ids, 2) == 0
         assert _read(store, new.id).counts == {_W: 2}
@@ -105,7 +106,7 @@ class TestReplays:
         assert (replay.ended is not None) == (state in (ReplayState.ABORTED, ReplayState.DONE))
 
     def test_nothing_is_released_while_the_set_is_built(self, store: Store) -> None:
-        store.replay_begin(new := _new())
+        store.replay_begin(new := new_replay())
         store.replay_add(new.id, _dead(store, 1), 0)
         assert _release(store, new.id, 1, 1) == 0
 

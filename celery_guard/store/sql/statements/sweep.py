@@ -71,7 +71,8 @@ def defer(ids: Collection[str], delay: int) -> Update:
 
 def over(limit: int, skip_locked: bool) -> Select[Any]:
     """Jobs whose time is over."""
-    found = select(job.c.id).where(job.c.keep_until <= now()).order_by(job.c.keep_until).limit(limit)
+    columns = (job.c.id, job.c.state, job.c.task, job.c.tenant)
+    found = select(*columns).where(job.c.keep_until <= now()).order_by(job.c.keep_until).limit(limit)
     return found.with_for_update(skip_locked=True) if skip_locked else found
 
 

@@ -47,7 +47,7 @@ def test_looking_takes_a_viewer_repairing_an_operator_and_what_cannot_be_undone_
 
     assert {lowest(action) for action in Action if str(action).endswith(".look")} == {Role.VIEWER}
     assert {lowest(a) for a in (Action.DLQ_REPLAY, Action.DLQ_RESOLVE, Action.JOBS_CANCEL)} == {Role.OPERATOR}
-    assert {lowest(a) for a in (Action.DLQ_PURGE, Action.DLQ_EDIT, Action.JOBS_REVEAL)} == {Role.ADMIN}
+    assert {lowest(a) for a in (Action.DLQ_PURGE, Action.JOBS_REVEAL)} == {Role.ADMIN}
 
 
 def test_an_action_is_written_before_it_is_done_and_after(store: Store) -> None:
