@@ -6,15 +6,12 @@ import hashlib
 import time
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, LeaseLost
 from celery_guard.job.instant import instant_to_datetime
 
-from .ownership import Ownership
-
-if TYPE_CHECKING:
-    from .lease import LeaseKeeper
+from .ownership import Keeper, Ownership
 
 __all__ = ["RunningJob", "current_job", "ownership_of", "running_job"]
 
@@ -31,7 +28,7 @@ class RunningJob:
     Everything that a body may ask of its job, and do with it, is here.
     """
 
-    def __init__(self, ownership: Ownership, keeper: LeaseKeeper) -> None:
+    def __init__(self, ownership: Ownership, keeper: Keeper) -> None:
         self._ownership = ownership
         self._granted = ownership.granted
         self._keeper = keeper

@@ -83,9 +83,3 @@ class NoKeeper:
     def renew_now(self, own: Ownership) -> None:
         """It is still owned."""
         own.renewed = time.monotonic()
-
-    def told(self, id: str, fence: int) -> None:
-        """Nothing waits to be told."""
-
-    def close(self) -> None:
-        """There is nothing to end."""

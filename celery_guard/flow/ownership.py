@@ -8,18 +8,49 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Protocol
 
-from celery_guard.job.verdict import Granted
-from celery_guard.store.protocol import Store, Transaction
+from celery_guard.contract.timing import Timing
+from celery_guard.job.row import Job, StoredFailure, StoredResult
+from celery_guard.job.settlement import Settlement
+from celery_guard.job.state import State
+from celery_guard.job.verdict import Claimed, Granted
+from celery_guard.store.protocol import Transaction
 
-__all__ = ["Ownership"]
+__all__ = ["Attempts", "Keeper", "Ownership"]
+
+
+class Attempts(Protocol):
+    """What one attempt asks of a store: the part of :class:`~celery_guard.store.protocol.Store` that a runner uses, as that has it."""
+
+    def claim(self, id: str, owner: str, lease: timedelta) -> Claimed: ...
+
+    def settle(self, settlement: Settlement) -> bool: ...
+
+    def begin(self) -> Transaction: ...
+
+    def outcome(self, id: str) -> tuple[State, StoredResult | None, StoredFailure | None] | None: ...
+
+    def job(self, id: str) -> Job | None: ...
+
+    def note(self, id: str, failure: StoredFailure) -> None: ...
+
+
+class Keeper(Protocol):
+    """Who keeps an attempt's lease alive: :class:`~celery_guard.flow.lease.LeaseKeeper`, or nobody where nobody can take the job."""
+
+    def hold(self, own: Ownership, lease: timedelta, timing: Timing) -> None: ...
+
+    def let_go(self, own: Ownership) -> None: ...
+
+    def renew_now(self, own: Ownership) -> None: ...
 
 
 class Ownership:
     """One granted claim, from the moment it was asked for until the attempt is settled."""
 
     def __init__(
-        self, granted: Granted, store: Store, lease: timedelta, limit: timedelta | None, asked: float, task: str = ""
+        self, granted: Granted, store: Attempts, lease: timedelta, limit: timedelta | None, asked: float, task: str = ""
     ) -> None:
         self.granted = granted
         self.task = task

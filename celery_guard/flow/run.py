@@ -39,11 +39,9 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Granted, Leased, Missing, NotDue, Settled
 from celery_guard.settings import Settings
-from celery_guard.store.protocol import Store
 
 from .context import RunningJob, running_job
-from .lease import LeaseKeeper
-from .ownership import Ownership
+from .ownership import Attempts, Keeper, Ownership
 
 __all__ = ["Body", "Runner"]
 
@@ -65,8 +63,8 @@ class Runner:
 
     def __init__(
         self,
-        store: Store,
-        keeper: LeaseKeeper,
+        store: Attempts,
+        keeper: Keeper,
         settings: Settings,
         owner: Callable[[], str],
         tell: Tell = tell_nobody,

@@ -58,6 +58,13 @@ class Store(Operators, Protocol):
         """
         ...
 
+    def around(self) -> Door | None:
+        """Where a job goes that was given no transaction: into the one that the caller is in, where the store can see that by itself.
+
+        None where it cannot, or there is none: then :meth:`enqueue` writes the job.
+        """
+        ...
+
     # -- run ------------------------------------------------------------------------------------------------------
 
     def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from celery import states
 from celery.exceptions import AlwaysEagerIgnored, Ignore, TaskRevokedError
@@ -24,13 +24,14 @@ from celery_guard.contract.contract import Effective
 from celery_guard.errors import JobFailed, LeaseLost
 from celery_guard.flow.context import RunningJob
 from celery_guard.flow.eager import EagerStore, NoKeeper
+from celery_guard.flow.ownership import Keeper
 from celery_guard.flow.run import Runner
 from celery_guard.job.delivery import Again, Dead, Delivery, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
 from celery_guard.job.outcome import Failed, Interrupted, Outcome, Rejected, RetryAsked
 from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import ENDED, Reason, State
-from celery_guard.job.verdict import Duplicate, Enqueued
+from celery_guard.job.verdict import Duplicate
 from celery_guard.store.door import AsyncDoor, AttemptDoor
 from celery_guard.store.protocol import Store
 
@@ -39,7 +40,7 @@ from .body import CeleryBody
 from .capture import decode
 from .declared import with_limits_of_call
 from .passage import open_door
-from .result import decode_result
+from .result import decode_result, marked
 from .speak import say_dead, tellable
 
 if TYPE_CHECKING:
@@ -59,11 +60,8 @@ class EagerRun:
         self.runtime = runtime
         self.job = job
         self.store = EagerStore(inner)
-        keeper = runtime.keeper if alone else NoKeeper()
-        # the part of a store that a runner uses for one job
-        self.runner = Runner(
-            cast("Any", self.store), cast("Any", keeper), runtime.settings, runtime.owner, runtime.observers.tell
-        )
+        keeper: Keeper = runtime.keeper if alone else NoKeeper()
+        self.runner = Runner(self.store, keeper, runtime.settings, runtime.owner, runtime.observers.tell)
         #: Celery's request, once the tracer has called.
         self.request: Any = None
         #: Others have the job: it runs elsewhere, or waits for the one that holds its key.
@@ -217,8 +215,8 @@ def apply_eagerly(
     if refusal is not None:
         raise refusal
     if isinstance(answer, Duplicate):
-        return _marked(_of_holder(run, task, answer.holder, throw), answer)
-    return _marked(_traced(run, task, plain, throw, options), answer)
+        return marked(_of_holder(run, task, answer.holder, throw), answer)
+    return marked(_traced(run, task, plain, throw, options), answer)
 
 
 def _job_of(task: Any, args: Any, kwargs: Any, task_id: str, options: dict[str, Any]) -> NewJob:
@@ -260,9 +258,3 @@ def _of_holder(run: EagerRun, task: Any, holder: str, throw: bool | None) -> Any
     if task.app.conf.task_eager_propagates if throw is None else throw:
         raise error
     return EagerResult(holder, error, states.FAILURE, name=task.name)
-
-
-def _marked(result: Any, answer: Enqueued) -> Any:
-    result.duplicate = isinstance(answer, Duplicate)
-    result.answer = answer
-    return result

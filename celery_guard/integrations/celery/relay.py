@@ -36,7 +36,6 @@ logger = logging.getLogger("celery_guard.relay")
 RELAY_TASK = "celery_guard.relay"
 
 _RESTART = Backoff(base=0.5, cap=30)
-_WAS_STOPPED = "was told to stop"
 #: One that lived for so long (seconds) was well: the next death is the first again.
 _HEALTHY = 60.0
 
@@ -115,29 +114,29 @@ class _Beside(threading.Thread):
         deaths = 0
         while not self._stopped.is_set():
             began = time.monotonic()
-            how = self._live()
+            died = self._live()
             if self._stopped.is_set():
                 return
             deaths = 0 if time.monotonic() - began > _HEALTHY else deaths
             pause = _RESTART.delay(deaths, random.Random(), timedelta(seconds=0.5))
             # one that was told to stop, with the whole process group as often as not, has done nothing wrong
-            level = logging.INFO if how == _WAS_STOPPED else logging.ERROR
+            level, how = (logging.INFO, "was told to stop") if died is None else (logging.ERROR, died)
             logger.log(level, "the relay %s; starting it again in %s", how, pause)
             deaths += 1
             if not self._stopped.wait(pause.total_seconds()) and self._forks:
                 self._fork()
 
-    def _live(self) -> str:
-        """One relay's life; how it ended."""
+    def _live(self) -> str | None:
+        """One relay's life; how it died, or None where it was told to stop."""
         if self._forks:
             self._process.join()
-            return f"died (exit code {self._process.exitcode})" if self._process.exitcode else _WAS_STOPPED
+            return f"died (exit code {self._process.exitcode})" if self._process.exitcode else None
         try:
             make_relay(self._runtime).run(self._stopped)
         except Exception as error:
             logger.debug("the relay's thread", exc_info=True)
             return f"died ({error!r})"
-        return _WAS_STOPPED
+        return None
 
     def stop(self) -> None:
         """Let the relay finish its batch; kill it if that takes longer than ``drain``."""

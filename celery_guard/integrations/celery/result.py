@@ -11,8 +11,9 @@ from kombu.exceptions import EncodeError
 from kombu.serialization import dumps, loads
 
 from celery_guard.job.row import StoredResult
+from celery_guard.job.verdict import Accepted, Duplicate, Enqueued
 
-__all__ = ["decode_result", "encode_result", "encode_value", "handle_on"]
+__all__ = ["decode_result", "encode_result", "encode_value", "handle_on", "marked"]
 
 
 def encode_result(task: Any, value: Any, needed: bool) -> StoredResult | None:
@@ -80,3 +81,10 @@ def _kind_of_handle(kind: Any) -> Any:
         StoredHandle.__name__ = StoredHandle.__qualname__ = kind.__name__
         _kinds[kind] = StoredHandle
     return _kinds[kind]
+
+
+def marked(result: Any, answer: Enqueued) -> Any:
+    """Say on a handle what became of its job: a follower is a duplicate, too."""
+    result.duplicate = isinstance(answer, Duplicate) or (isinstance(answer, Accepted) and answer.holder is not None)
+    result.answer = answer
+    return result

@@ -159,9 +159,7 @@ class Runtime:
 
     def around(self) -> Store | Door:
         """Where a guarded job goes that was given no transaction: into Django's, if the store is there and one is open."""
-        store = self.store
-        around = getattr(store, "around", None)
-        return store if around is None else around() or store
+        return self.store.around() or self.store
 
     @cached_property
     def keeper(self) -> LeaseKeeper:

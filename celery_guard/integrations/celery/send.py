@@ -46,7 +46,7 @@ from .items import instead
 from .logged import masked_call
 from .passage import open_door
 from .private import hidden_of, said_safely
-from .result import handle_on
+from .result import handle_on, marked
 from .slots import answer_for, slot_for, with_slot
 from .traced import building
 
@@ -155,7 +155,7 @@ class Sender:
                 raise refusal
 
     async def aenqueue_many(self, gathered: Collected) -> list[Any]:
-        """As :meth:`enqueue_many`, without holding up the event loop."""
+        """As :meth:`enqueue_many`, without holding up the event loop. A transaction of Django's is a thread's, and no coroutine is in it."""
         return self._handles(gathered, await aenqueue(self._runtime.store, self._door(), gathered.jobs))
 
     async def aenqueue(self, gathered: Collected) -> Any:
@@ -253,8 +253,8 @@ class Sender:
         elif isinstance(answer, (Accepted, Buffered)):
             self._runtime.listen_for(answer.id, result)
         if isinstance(answer, Buffered):
-            answer.heard = partial(_mark, result)
-        return _mark(result, answer)
+            answer.heard = partial(marked, result)
+        return marked(result, answer)
 
     def _handle_on_holder(self, kind: Any, answer: Duplicate) -> Any:
         if answer.state is not State.SUCCEEDED:
@@ -324,10 +324,3 @@ def _is_new(task_id: str | None, gather: Collected | None) -> bool:
 def _brings_back(name: str, task_id: str | None) -> bool:
     """Celery's own task that ends a group in place of the task that was replaced by it: its row waits in the store."""
     return name == "celery.accumulate" and task_id is not None
-
-
-def _mark(result: Any, answer: Enqueued) -> Any:
-    """Say on a handle what became of its job."""
-    result.duplicate = isinstance(answer, Duplicate) or (isinstance(answer, Accepted) and answer.holder is not None)
-    result.answer = answer
-    return result

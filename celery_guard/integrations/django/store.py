@@ -1,8 +1,8 @@
 """The store in one of Django's databases: the SQL store, with connections like Django's own.
 
 Its own reads and writes (claims, the relay's, settles) go over connections of the guard's, made with the arguments that Django would
-use. Jobs that are enqueued go over Django's connection, in its transaction if one is open; so a process that only enqueues needs no
-other connection.
+use. Jobs that are enqueued by plain calls go over Django's connection, in its transaction if one is open; so a process that does only that
+opens no other connection. What it asks beyond (a duplicate's stored value, a cancel), and what coroutines enqueue, goes over the guard's own.
 """
 
 from __future__ import annotations

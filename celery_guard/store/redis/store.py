@@ -58,6 +58,7 @@ from celery_guard.store.calls import (
     batches_of_jobs,
     owner_of_this_claim,
 )
+from celery_guard.store.door import Door
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
@@ -101,6 +102,10 @@ class RedisStore(RedisOperators):
             f"A Redis store cannot join a transaction ({type(transaction).__name__}): what is enqueued goes out at once, whatever "
             "becomes of the transaction (no G2). Enqueue after the commit, or name an SQL store, on the database of the transaction."
         )
+
+    def around(self) -> Door | None:
+        """None: a transaction of the caller's is given, and not seen."""
+        return None
 
     # -- run ------------------------------------------------------------------------------------------------------
 

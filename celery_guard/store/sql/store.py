@@ -22,6 +22,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
+from celery_guard.store.door import Door
 from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
@@ -74,6 +75,10 @@ class SqlStore(SqlOperators):
         ``same``: that is known to be the store's database, so nobody has to ask it which store it is.
         """
         return self._doors.open_cursor(cursor, database, same=same)
+
+    def around(self) -> Door | None:
+        """None: a transaction of the caller's is given, and not seen."""
+        return None
 
     # -- run ------------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,9 @@ class TestStoreItself:
         store.check()
         assert found(store, job.id) == before
 
+    def test_where_no_transaction_is_open_there_is_none_around(self, store: Store) -> None:
+        assert store.around() is None
+
     def test_the_upgrade_can_be_read(self, store: Store) -> None:
         assert store.upgrade_sql().strip()
 
