@@ -4,8 +4,8 @@ Celery sends a group (``chunks``, the header of a chord) member by member, insid
 each. So nobody can tell whether a member was written at once or a little later, and a thousand of them cost a few statements instead of a thousand
 commits. If a member cannot be sent, none that was gathered with it is accepted.
 
-A group may be a generator that takes its time, and its first members are to run meanwhile: what was gathered is written as soon as the walk has paused, and
-whenever there are a thousand.
+A chord's header may be a generator that takes its time, and its first members are to run meanwhile. So the first is written at once, for nobody knows when the
+second comes; what was gathered is written as soon as the walk has paused, and whenever there are a thousand.
 
 Members are known by ``add_to_parent=False``, which Celery says of nothing else that it sends: whose handle is given to somebody is written at once,
 also by a caller who holds a producer of the app's open.
@@ -42,14 +42,16 @@ class Members:
         self.sender = sender
         self._gathered = Collected()
         self._last = monotonic()
+        self._any = False
 
-    def add(self, job: NewJob, result: Any) -> None:
+    def add(self, job: NewJob, result: Any, *, of_chord: bool) -> None:
         """Gather one more; write them all, if that is due. Raises what speaks against the first that was refused."""
         self._gathered.jobs.append(job)
         self._gathered.results.append(result)
         paused = monotonic() - self._last > _PAUSE
-        if paused or len(self._gathered.jobs) >= _MOST:
+        if paused or (of_chord and not self._any) or len(self._gathered.jobs) >= _MOST:
             self.write()
+        self._any = True
         self._last = monotonic()
 
     def write(self) -> None:

@@ -135,7 +135,7 @@ class Sender:
             gather.results.append(captured.result)
             return captured.result
         if (members := members_of(self, options)) is not None:
-            members.add(job, captured.result)
+            members.add(job, captured.result, of_chord=bool(options.get("chord")))
             return captured.result
         answer = enqueue(door or self._runtime.around(), [job])[0]
         self._runtime.tell_enqueued(job, answer)
