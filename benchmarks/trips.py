@@ -16,7 +16,7 @@ _PORTS = {"postgresql": 5432, "redis": 6379}
 
 
 def attempt(store: str) -> Callable[[Lab, Options], dict[str, Any]]:
-    """Round trips of an attempt on this store; those of the first tenth, in which connections are made, are not counted."""
+    """Round trips of an attempt on this store; those of the first half, in which connections are made and statements prepared, are not counted."""
 
     def measure(lab: Lab, options: Options) -> dict[str, Any]:
         jobs = options.jobs
@@ -26,7 +26,7 @@ def attempt(store: str) -> Callable[[Lab, Options], dict[str, Any]]:
                 tally = side.tally()
                 watched = side.with_(CELERY_GUARD_STORE=between.url)
                 with watched.worker(relay=False) as worker:
-                    begun = watched.wait(worker, tally, max(jobs // 10, 20))
+                    begun = watched.wait(worker, tally, jobs // 2)
                     before = between.round_trips
                     ended = watched.wait(worker, tally, jobs)
                     trips = between.round_trips - before
