@@ -6,7 +6,8 @@ The tree::
     |-- ConfigurationError              GUARD-100  the guard cannot start like this
     |   |-- SettingError                GUARD-101  a setting is unknown or makes no sense
     |   |-- ContractError               GUARD-102  a contract makes no sense
-    |   `-- NotGuardedError             GUARD-103  no guard is tied to this app
+    |   |-- NotGuardedError             GUARD-103  no guard is tied to this app
+    |   `-- PortError                   GUARD-104  metrics cannot be served at this address
     |-- EnqueueError                    GUARD-200  nothing was accepted
     |   |-- PayloadError                GUARD-201  a value would not come back as it went
     |   |-- PayloadTooLargeError        GUARD-202  the message is over the limit
@@ -59,6 +60,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "PayloadVersionError",
+    "PortError",
     "ReasonMissing",
     "Refused",
     "SettingError",
@@ -106,6 +108,12 @@ class NotGuardedError(ConfigurationError):
     """No :class:`~celery_guard.Guard` is tied to this app."""
 
     code = "GUARD-103"
+
+
+class PortError(ConfigurationError):
+    """Metrics cannot be served at this address: the port is taken, or not this machine's."""
+
+    code = "GUARD-104"
 
 
 class EnqueueError(GuardError):

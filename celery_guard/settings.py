@@ -142,6 +142,12 @@ class Settings(BaseModel):
         "without one; jobs that have a row are run to their end. Set it for publishers and workers, then ask `celery guard leave`.",
     )
 
+    metrics: str | None = Field(
+        default=None,
+        description="Where a worker serves metrics for Prometheus: a port on 127.0.0.1, or host:port. They are the whole store's, so one "
+        "worker, or `celery guard metrics`, is enough. Needs the extra `prometheus`. A worker that cannot bind the address does not start.",
+    )
+
     payload_limit: Annotated[ByteSize, BeforeValidator(_read_number), Field(ge=1024)] = Field(
         default=ByteSize(1024 * 1024),
         description="Bytes that one message may have as it travels, headers and base64 growth included; larger ones are "

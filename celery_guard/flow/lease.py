@@ -28,6 +28,7 @@ from datetime import timedelta
 from celery_guard.contract.timing import Timing
 from celery_guard.errors import StoreError
 from celery_guard.job.event import RenewedLate, Tell, tell_nobody
+from celery_guard.job.tally import Count
 from celery_guard.store.protocol import Store
 
 from .ownership import Ownership
@@ -172,7 +173,14 @@ class LeaseKeeper:
                 late = timedelta(seconds=asked - held.own.renewed) - lease
                 held.answered(asked, cancel.get((held.own.id, held.own.fence)))
                 if late > timedelta(0) and not held.own.lost:
-                    self._tell(RenewedLate(held.own.id, held.own.task, held.own.fence, late))
+                    self._late(held.own, late)
+
+    def _late(self, own: Ownership, late: timedelta) -> None:
+        self._tell(RenewedLate(own.id, own.task, own.fence, late))
+        try:
+            self._store.count(Count.RENEWED_LATE, [own.id])
+        except StoreError as error:
+            logger.warning("a lease that was renewed late could not be counted: %s", error)
 
 
 class _Held:

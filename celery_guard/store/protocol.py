@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
+from celery_guard.job.tally import Count, Counted, Standing
 from celery_guard.job.verdict import Claimed, Enqueued
 
 from .answers import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
@@ -184,6 +185,27 @@ class Store(Operators, Protocol):
 
     def retain_quarantined(self, limit: int, keep: timedelta) -> int:
         """Delete up to ``limit`` messages that have been in quarantine for longer than ``keep``, oldest first; how many went."""
+        ...
+
+    # -- count ----------------------------------------------------------------------------------------------------
+
+    def count(self, what: Count, ids: Sequence[str]) -> None:
+        """Count something that no row says, once for each of these jobs."""
+        ...
+
+    def fold(self, limit: int) -> int:
+        """Add up what up to ``limit`` ended rows say, so that a reading need not look at them; how many were left to add.
+
+        Nothing that is read changes by it. A row whose time is over, or that is replayed, is added up in that transaction.
+        """
+        ...
+
+    def counted(self) -> list[Counted]:
+        """Every total since the store was made, at one moment. Totals only rise, also when rows are deleted."""
+        ...
+
+    def standing(self) -> list[Standing]:
+        """What has not ended, and what is dead, by state, queue and task. Reads in proportion to those, not to all jobs."""
         ...
 
     # -- people ---------------------------------------------------------------------------------------------------

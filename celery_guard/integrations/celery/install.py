@@ -11,6 +11,7 @@ from . import files, signals
 from .control import guarded_control
 from .groups import gathering_members
 from .items import register_item_tasks
+from .metrics import MetricsStep
 from .relay import RelayStep, register_relay_task
 from .runtime import ATTRIBUTE, Runtime
 from .send import Sender
@@ -34,6 +35,7 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     app.__dict__.pop("control", None)
     app.steps["worker"].add(BootStep)
     app.steps["worker"].add(RelayStep)
+    app.steps["worker"].add(MetricsStep)
     app.steps["consumer"].add(ConsumerStep)
     files.register()
     register_relay_task(runtime)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from celery_guard.job.instant import Instant, instant_to_datetime
 from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.state import ENDED, Kind, Reason, State
+from celery_guard.job.tally import Count, Counted, Standing
 from celery_guard.job.verdict import (
     Accepted,
     Claimed,
@@ -25,8 +26,8 @@ from celery_guard.job.verdict import (
 from celery_guard.store.protocol import Backlog, Heartbeat, Quarantined, Replayed
 
 __all__ = [
-    "attempt", "backlog", "claimed", "enqueued", "failures", "heartbeat", "instant_at", "job", "outcome", "outgoing", "payload", "quarantined",
-    "replayed", "row_of", "text",
+    "attempt", "backlog", "claimed", "counted", "enqueued", "failures", "heartbeat", "instant_at", "job", "outcome", "outgoing", "payload",
+    "quarantined", "replayed", "row_of", "standing", "text",
 ]  # fmt: skip
 
 _Row = Mapping[str, str]
@@ -310,3 +311,25 @@ def _duration(microseconds: int) -> timedelta:
 
 def _reason(word: str | None) -> Reason | None:
     return Reason(word) if word else None
+
+
+def counted(flat: Sequence[bytes]) -> list[Counted]:
+    """Every total; a series and its value in turn."""
+    found = []
+    for series, total in zip(flat[::2], flat[1::2], strict=True):
+        what, task, state, reason, failure_class = json.loads(text(series))
+        found.append(Counted(Count(what), task, int(total), state, reason, failure_class))
+    return found
+
+
+def standing(state: State, pages: Iterable[Any]) -> list[Standing]:
+    """What is in a state, by queue and task; a group may come in several pages."""
+    found: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for queue, task, jobs, oldest, leased in pages:
+        group = text(queue), text(task)
+        had = found.get(group, (0, 0, 0))
+        found[group] = had[0] + jobs, max(had[1], int(oldest)), had[2] + leased
+    return [
+        Standing(state.value, queue, task, jobs, timedelta(microseconds=oldest), leased)
+        for (queue, task), (jobs, oldest, leased) in found.items()
+    ]

@@ -27,6 +27,7 @@ slot of a cluster. None ever expires: what is over is forgotten by :meth:`RedisS
 ``quarantine_handled``  zset    by time: those that somebody has
 ``quarantine_tokens``   hash    which call has written which of them, the last number, and the bytes of all
 ``started``             hash    when a job of a queue was last started
+``count``               hash    (what, task, state, reason, class) as JSON -> its total
 ``wake``                list    one element while there may be work that no relay has been called for
 ======================  ======  ===================================================================================
 
@@ -62,6 +63,7 @@ from celery_guard.store.door import Door
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import given, rows
+from .counting import RedisCounting
 from .operators import RedisOperators
 
 __all__ = ["QUARANTINE_BYTES", "QUARANTINE_MOST", "RedisStore"]
@@ -78,7 +80,7 @@ QUARANTINE_BYTES = 64 * 1024 * 1024
 _BUDGET = 1000
 
 
-class RedisStore(RedisOperators):
+class RedisStore(RedisCounting, RedisOperators):
     """The queue of record in Redis; opened like :class:`~celery_guard.store.redis.opened.OpenStore`."""
 
     # -- accept ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
+from celery_guard.job.tally import Count
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.calls import BATCH, BATCH_BYTES
 
+from .count import write
 from .statement import Link, Row
 from .statements import accept as statements
 
@@ -52,7 +55,16 @@ def accept(
             continue
         acceptance = _Acceptance(link, jobs[place], notify, again, without_key)
         answers[place] = acceptance.answer(look_first)
+    _count(link, jobs, answers)
     return [answers[place] for place in range(len(jobs))]
+
+
+def _count(link: Link, jobs: Sequence[NewJob], answers: Mapping[int, Enqueued]) -> None:
+    """Count what leaves no row, in the transaction that it is in."""
+    what = {Duplicate: Count.DUPLICATE, Conflict: Count.CONFLICT}
+    found = Counter((what[type(answer)], jobs[place].task) for place, answer in answers.items() if type(answer) in what)
+    for (word, task), total in sorted(found.items()):
+        write(link, word, task, total)
 
 
 def _batches(jobs: Sequence[NewJob], order: Sequence[int]) -> Iterator[list[int]]:

@@ -13,6 +13,7 @@ from celery_guard.job.state import State
 from celery_guard.store.answers import Replayed
 
 from . import rows
+from .count import fold_rows
 from .statements import letters as statements
 from .statements.sweep import BELONGINGS, forget_jobs
 from .tables import job
@@ -58,6 +59,7 @@ def resolve(connection: Connection, ids: Sequence[str], keep: timedelta, again: 
     found = {row.id: State(row.state) for row in connection.execute(statements.letters(ids))}
     dead = [id for id, state in found.items() if state is State.DEAD]
     if dead:
+        fold_rows(connection, dead)
         connection.execute(statements.close(dead, microseconds(keep)))
     fine = (State.DEAD, State.RESOLVED) if again else (State.DEAD,)
     return _answers(ids, {id: "" if state in fine else f"it is {state}, not dead" for id, state in found.items()})
@@ -71,6 +73,7 @@ def purge(connection: Connection, ids: Sequence[str], unreplayed: bool, again: b
     }
     gone = [id for id, reason in why.items() if not reason]
     if gone:
+        fold_rows(connection, gone)
         for table in (*BELONGINGS, job):
             connection.execute(forget_jobs(table, gone))
     if again:

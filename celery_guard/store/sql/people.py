@@ -15,6 +15,7 @@ from celery_guard.job.state import Reason, State
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Replayed
 
 from . import rows
+from .count import fold_rows, replayed
 from .statements import people as statements
 from .statements.accept import try_key
 from .statements.run import failed
@@ -130,8 +131,10 @@ def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool) -> 
         if held is not None and held.id != row["holder"]:
             return Replayed(id, "skipped", f"its key is held by job {held.id} ({held.state})")
         holder = None if held is None else held.id
+    fold_rows(connection, [id])
     connection.execute(statements.replay(id, key if holder is None else None, holder))
     connection.execute(statements.drop_result(id))
+    replayed(connection, id)
     return Replayed(id, "replayed")
 
 

@@ -14,6 +14,7 @@ from celery_guard.store.bounds import TAKE_ROUNDS
 from celery_guard.store.calls import FOLLOWER_PAUSE
 
 from . import rows
+from .count import publish
 from .statements import relay as statements
 
 __all__ = ["next_due", "postpone", "sent", "take"]
@@ -74,6 +75,7 @@ def _send_back(connection: Connection, followers: dict[str, str]) -> None:
 
 def sent(connection: Connection, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
     """Mark rows as published; how many still carried the token."""
+    publish(connection, token, ids)
     pause = microseconds(suspect_after)
     left = len(ids)
     for move in (statements.published, statements.travelled, statements.spoken_again):

@@ -15,12 +15,14 @@ from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, HOLDS_KEY, Reason, State
+from celery_guard.job.tally import Count
 from celery_guard.job.verdict import Busy, Claimed, Conflict, Leased, Missing, NotDue, Settled
 from celery_guard.store.bounds import KEEP_REFUSED
 from celery_guard.store.protocol import Renewal
 
 from . import rows
 from .accept import accept
+from .count import beside
 from .dialects import Traits
 from .statement import Link, Row
 from .statements import run as statements
@@ -47,13 +49,19 @@ def _stands(link: Link, row: Row, values: Mapping[str, Any]) -> Claimed:
     word, why, has_it, told, relay = row[15:]
     state, reason = State(word), rows.reason(why)
     if state is State.RUNNING:
-        return rows.granted(id, owner, row) if has_it == owner else Leased(id, has_it)
+        return rows.granted(id, owner, row) if has_it == owner else _ignored(link, Leased(id, has_it))
     if state not in ENDED:
-        return NotDue(id, reason)
+        return _ignored(link, NotDue(id, reason))
     seen = {**values, "state_": word, "fence_": row[0]}
     tell = not told and relay is not None and link.changed(statements.speak, seen) == 1
     _, result, failure = outcome(link, id) or (state, None, None)
-    return Settled(id, state, reason, tell, result, failure, fence=row[0])
+    settled = Settled(id, state, reason, tell, result, failure, fence=row[0])
+    return settled if tell else _ignored(link, settled)
+
+
+def _ignored(link: Link, verdict: Leased | NotDue | Settled) -> Claimed:
+    beside(link, Count.IGNORED, verdict.id)
+    return verdict
 
 
 def renew(
@@ -83,7 +91,8 @@ def outcome(link: Link, id: str) -> tuple[State, StoredResult | None, StoredFail
 def note(link: Link, id: str, failure: StoredFailure, number: int) -> None:
     """Keep a failure that moves nothing. ``number`` is the caller's, so that a repetition is known."""
     values = {**_failure_values(failure, number, failure.fence), "attempt_": failure.attempt}
-    link.inserted(statements.note, {"id_": id, **values})
+    if link.inserted(statements.note, {"id_": id, **values}):
+        beside(link, Count.FENCED, id)
 
 
 # -- settle -----------------------------------------------------------------------------------------------------------

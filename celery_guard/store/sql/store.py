@@ -20,13 +20,14 @@ from celery_guard.job.instant import microseconds
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
+from celery_guard.job.tally import Count, Counted, Standing
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.door import Door
 from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
-from . import accept, people, relay, run, sweep
+from . import accept, count, people, relay, run, sweep
 from .doors import SqlDoor
 from .operators import SqlOperators
 from .statement import Cursor, Link
@@ -142,7 +143,7 @@ class SqlStore(SqlOperators):
     def note(self, id: str, failure: StoredFailure) -> None:
         """Keep a failure that moves nothing: an attempt that was superseded."""
         number = secrets.randbits(62)
-        self._database.quick(lambda link, again: run.note(link, id, failure, number))
+        self._database.whole(lambda link, again: run.note(link, id, failure, number))
 
     # -- relay ----------------------------------------------------------------------------------------------------
 
@@ -210,6 +211,31 @@ class SqlStore(SqlOperators):
         return self._database.begin(
             lambda connection, again: sweep.retain_quarantined(connection, min(limit, BATCH), keep)
         )
+
+    # -- count ----------------------------------------------------------------------------------------------------
+
+    def count(self, what: Count, ids: Sequence[str]) -> None:
+        """Count something that no row says, once for each of these jobs."""
+
+        def write(link: Link, again: bool) -> None:
+            for id in ids:
+                count.beside(link, what, id)
+
+        self._database.whole(write)
+
+    def fold(self, limit: int) -> int:
+        """Add up what up to ``limit`` ended rows say."""
+        return self._passing_locked(
+            lambda connection, skip_locked: count.fold(connection, min(limit, BATCH), skip_locked=skip_locked)
+        )
+
+    def counted(self) -> list[Counted]:
+        """Every total since the store was made, at one moment."""
+        return self._database.each(lambda connection, again: count.counted(connection))
+
+    def standing(self) -> list[Standing]:
+        """What has not ended, and what is dead, by state, queue and task."""
+        return self._database.each(lambda connection, again: count.standing(connection))
 
     # -- people ---------------------------------------------------------------------------------------------------
 

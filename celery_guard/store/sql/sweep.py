@@ -14,6 +14,7 @@ from celery_guard.job.state import State
 from celery_guard.store.calls import expired
 
 from . import audit, rows
+from .count import fold_rows
 from .statements import sweep as statements
 from .tables import job
 
@@ -36,6 +37,7 @@ def retain(connection: Connection, limit: int, *, skip_locked: bool) -> int:
     gone = list(connection.execute(statements.over(limit, skip_locked)))
     ids = [row.id for row in gone]
     if ids:
+        fold_rows(connection, ids)
         for table in (*statements.BELONGINGS, job):
             connection.execute(statements.forget(table, ids))
         letters = Counter((row.task, row.tenant) for row in gone if row.state == State.DEAD)

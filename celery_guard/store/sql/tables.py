@@ -33,6 +33,7 @@ __all__ = [
     "audit",
     "cause_note",
     "checkpoint",
+    "count",
     "failure",
     "heartbeat",
     "job",
@@ -72,8 +73,8 @@ def _bytes(name: str) -> Column[bytes]:
     return Column(name, LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False)
 
 
-def _instant(name: str, *, nullable: bool = True) -> Column[int]:
-    return Column(name, BigInteger, nullable=nullable)
+def _instant(name: str, *, nullable: bool = True, **options: Any) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable, **options)
 
 
 def _count(name: str) -> Column[int]:
@@ -135,6 +136,13 @@ job = Table(
     _long_text("progress", nullable=True),
     _word("failure_class", nullable=True),
     _id("cause"),
+    # When a person first asked for the job to stop.
+    _instant("asked"),
+    # Up to which fence what the row says is in guard_count: -1 where all of it is.
+    _instant("counted", nullable=False, server_default="0"),
+    # The task that it is counted as, where it has replaced itself by another.
+    _id("counted_as"),
+    Index("guard_job_uncounted", "counted", "finished", **_partial("counted >= 0 AND finished IS NOT NULL")),
     Index("guard_job_due", "state", "due", **_partial("due IS NOT NULL")),
     Index("guard_job_held_key", "held_key", unique=True, **_partial("held_key IS NOT NULL")),
     Index("guard_job_holder", "holder", **_partial("holder IS NOT NULL")),
@@ -337,6 +345,20 @@ heartbeat = Table(
     _instant("beat", nullable=False),
     _instant("until", nullable=False),
     _long_text("detail"),
+    **_INNODB,
+)
+
+# What rows said that are gone or will not move again (part is empty), and what no row says, a part a write. The sweep puts parts together.
+count = Table(
+    "guard_count",
+    metadata,
+    Column("part", String(32), primary_key=True),
+    Column("what", String(32), primary_key=True),
+    _id("task", primary_key=True),
+    Column("state", String(32), primary_key=True),
+    Column("reason", String(32), primary_key=True),
+    Column("failure_class", String(32), primary_key=True),
+    Column("total", BigInteger, nullable=False),
     **_INNODB,
 )
 

@@ -33,6 +33,7 @@ from .audit import TestAudit
 from .bodies import TestBodies
 from .claim import TestClaim, TestCounts, TestRenew
 from .clock import TestClock, skewed
+from .counting import TestCounting, TestStanding
 from .cut import TestCut
 from .doors import TestDoors, TestOpenTransactions
 from .fixtures import opened_store, store
@@ -63,6 +64,7 @@ __all__ = [
     "TestCancel",
     "TestClaim",
     "TestClock",
+    "TestCounting",
     "TestCounts",
     "TestCut",
     "TestDoors",
@@ -95,6 +97,7 @@ __all__ = [
     "TestSettleFailure",
     "TestSettleFollow",
     "TestSlots",
+    "TestStanding",
     "TestStoreItself",
     "TestSuspects",
     "TestTell",

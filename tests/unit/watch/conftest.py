@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery
+from click.testing import CliRunner, Result
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from celery_guard import Guard
+from celery_guard import Contract, Guard, GuardedTask
+from celery_guard.operate.cli.main import guard as command_line
 from celery_guard.watch import spans
 
 #: Nothing listens at port 1: what needs the broker fails at once.
@@ -71,3 +74,26 @@ def make_app(tmp_path: Path) -> Iterator[Callable[..., Celery]]:
     for app in made:
         app.guard.store.close()
         app.close()
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Celery]:
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    made = Guard(app, store=f"sqlite:///{tmp_path / 'guard.db'}")
+    made.store.upgrade()
+
+    def body() -> None: ...
+
+    for name, owner in (("shop.charge", "payments"), ("shop.ship", None)):
+        app.task(body, name=name, base=GuardedTask, shared=False, contract=Contract(owner=owner))
+    yield app
+    made.store.close()
+
+
+@pytest.fixture
+def run(app: Celery) -> Callable[..., Result]:
+    def typed(*words: str) -> Result:
+        context = SimpleNamespace(app=app, no_color=True)
+        return CliRunner().invoke(command_line, list(words), obj=context, catch_exceptions=False)
+
+    return typed

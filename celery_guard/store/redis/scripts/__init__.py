@@ -15,7 +15,9 @@ __all__ = ["PARTS", "Script", "names", "script"]
 _USES = "-- uses:"
 
 #: Files that other scripts begin with.
-PARTS = frozenset({"accept", "again", "batch", "move", "outcome_of", "quarantined_rows", "record", "row", "store"})
+PARTS = frozenset(
+    {"accept", "again", "batch", "move", "outcome_of", "quarantined_rows", "record", "row", "store", "tally"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ local function carry_on(id, row, new, letter)
     write(id, row, {
         task = new.task, queue = new.queue, kind = new.kind, priority = new.priority or false, reason = 'replaced',
         generation = generation, due = NOW + new.delay, relay = false, call = new.call,
+        counted_as = row.counted_as or (new.task ~= row.task and row.task or nil),
     })
     keep_payload(id, generation, letter.body, letter.headers, letter.delivery)
     return { 'accepted', '' }
@@ -40,9 +41,11 @@ local function meet(id, new, letter, found, row)
         end
     end
     if row.fingerprint ~= new.fingerprint then
+        add(1, 'conflict', new.task)
         return { 'conflict', found, row.state }
     end
     if found == id or not new.in_canvas then
+        add(1, 'duplicate', new.task)
         return { 'duplicate', found, row.state }
     end
     -- Due at once: the relay looks at the holder, and from then on the holder's end brings the follower back.

@@ -20,7 +20,7 @@ local function replay(id)
         fence = count(row.fence) + 1, deadline = row.deadline and tonumber(row.deadline) > NOW and row.deadline or false,
         due = NOW, finished = false, keep_until = false, relay = false, failure_class = false, cause = false,
         replays = count(row.replays) + 1, attempts = 0, crashes = 0, retries = 0, publications = 0, refusals = 0, interruptions = 0,
-        cancel = 0, told = 0, settled = given.mark,
+        cancel = 0, asked = false, told = 0, settled = given.mark,
     })
     redis.call('DEL', STORE .. 'result:' .. id)
     return { 'replayed' }

@@ -1,4 +1,4 @@
--- uses: store row outcome_of
+-- uses: store tally row outcome_of
 -- Take the job for one attempt, or say why not.
 local id = given.id
 local row = read(id)
@@ -10,6 +10,7 @@ if row.state == 'running' then
         -- an earlier try of this very call was granted
         return { 'granted', integer(NOW), answer(id) }
     end
+    add(1, 'ignored', row.counted_as or row.task)
     return { 'leased', row.owner }
 end
 local due = row.due and tonumber(row.due) <= NOW and not row.holder
@@ -26,12 +27,16 @@ if row.state == 'sent' or waits or carried then
     return { 'granted', integer(NOW), answer(id) }
 end
 if not ENDED[row.state] then
+    add(1, 'ignored', row.counted_as or row.task)
     return { 'not due', row.reason or '' }
 end
 -- Become the one delivery that tells Celery, and have a lease's time for it.
 local tell = row.told ~= '1' and row.relay ~= nil
 if tell then
     write(id, row, { relay = false, due = math.max(tonumber(row.due), NOW + given.lease) })
+end
+if not tell then
+    add(1, 'ignored', row.counted_as or row.task)
 end
 local result, failures = outcome_of(id, row)
 return { 'settled', tell and 1 or 0, answer(id), result, failures }

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Look at suspects again later; how many still were some.
 local deferred = 0
 for _, id in ipairs(given.ids) do

@@ -1,4 +1,4 @@
--- uses: store row accept
+-- uses: store tally row accept
 -- Accept jobs, all of them or none.
 local answers = {}
 for place, new in ipairs(given.jobs) do

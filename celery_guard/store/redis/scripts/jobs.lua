@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Jobs, newest first, after a place: (whether there may be more, the place reached, then id and row of each).
 --
 -- Looks at no more than `budget` rows, so that no question stops the server for long; who wants more asks again from

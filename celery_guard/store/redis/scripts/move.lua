@@ -32,6 +32,9 @@ local function led_to(row, move)
         to.due = NOW + move.delay
         to.generation = count(row.generation) + move.regenerated
         to.task, to.queue, to.kind = move.task, move.queue, move.kind
+        if move.task and move.task ~= row.task then
+            to.counted_as = row.counted_as or row.task
+        end
     elseif ENDED[move.state] then
         to.finished, to.keep_until = NOW, NOW + move.keep
         to.due = move.told == 0 and NOW + move.tell_within

@@ -1,4 +1,4 @@
--- uses: store row outcome_of
+-- uses: store tally row outcome_of
 -- How a job ended.
 local row = read(given.id)
 if not row then

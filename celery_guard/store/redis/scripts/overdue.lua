@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Jobs of one state that somebody has to look at, longest waiting first: (now, then id, row, overtaken of each).
 local index = STORE .. 'due:' .. given.state
 local found = { integer(NOW) }

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Give taken rows back, each due after its delay; how many still carried the token.
 local back = 0
 for _, one in ipairs(given.rows) do

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Delete dead and resolved letters with all that belongs to them: (answer, state) of each.
 local function delete(id)
     local row = read(id)

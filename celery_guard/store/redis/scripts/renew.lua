@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Start leases anew; those that are still their owners' are answered.
 local kept = {}
 for _, lease in ipairs(given.leases) do

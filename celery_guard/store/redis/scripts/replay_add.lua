@@ -1,4 +1,4 @@
--- uses: store row batch
+-- uses: store tally row batch
 -- Add dead jobs to a replay that is building; how many were added.
 local found = batch(given.id)
 if not found or found.state ~= 'building' then

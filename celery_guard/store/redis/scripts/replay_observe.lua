@@ -1,4 +1,4 @@
--- uses: store row batch
+-- uses: store tally row batch
 -- Note what became of jobs that were sent again: (counts of the whole, of the wave, how many died of their cause again).
 local ENDS = { succeeded = 'succeeded', dead = 'failed' }
 

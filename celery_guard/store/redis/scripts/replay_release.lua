@@ -1,4 +1,4 @@
--- uses: store row again batch
+-- uses: store tally row again batch
 -- Send waiting jobs again, if the replay runs, this is its wave, and it is time; how many went.
 local found = batch(given.id)
 if not found or found.state ~= 'running' or found.wave ~= given.wave or found.next_at ~= given.turn or tonumber(found.next_at) > NOW then

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Close dead letters, and keep them for a time from now: (answer, state) of each.
 local function close(id)
     local row = read(id)

@@ -1,4 +1,4 @@
--- uses: store row quarantined_rows record
+-- uses: store tally row quarantined_rows record
 -- Forget jobs whose time is over, with all that belongs to them, slots that were silent for long, and messages that were handled long ago; how many jobs went.
 
 local ids = redis.call('ZRANGEBYSCORE', STORE .. 'keep', '-inf', integer(NOW), 'LIMIT', 0, given.limit)

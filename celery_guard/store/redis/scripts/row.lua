@@ -112,6 +112,7 @@ local function write(id, row, to)
     elseif to.keep_until == false then
         redis.call('ZREM', STORE .. 'keep', id)
     end
+    tally(row, to, ENDED)
     for place = 1, #set, 2 do
         row[set[place]] = set[place + 1]
     end
@@ -158,6 +159,10 @@ end
 -- A failure beside the row; `number` names it, so that one that is written twice is there once.
 local function keep_failure(id, failure, attempt)
     failure.at, failure.attempt = integer(NOW), tostring(failure.attempt or attempt)
+    if failure.failure_class ~= 'control' and failure.failure_class ~= 'superseded' then
+        local row = read(id)
+        add(1, 'failed', row.counted_as or row.task, '', '', failure.failure_class)
+    end
     redis.call('HSET', STORE .. 'failures:' .. id, failure.number, cjson.encode(failure))
 end
 

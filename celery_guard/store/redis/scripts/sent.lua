@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Mark rows as published; how many still carried the token.
 
 local marked = 0

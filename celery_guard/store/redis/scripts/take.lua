@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Put the token on what is due, oldest first; followers of jobs that have not ended are sent back to wait.
 
 -- The due entries of one index, (id, due, row) each; what is left of a job that is gone is taken out.

@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- Celery knows how these ended: nobody has to look at them again.
 for _, job in ipairs(given.jobs) do
     local row = read(job[1])

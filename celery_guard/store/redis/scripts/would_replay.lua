@@ -1,4 +1,4 @@
--- uses: store row
+-- uses: store tally row
 -- What a replay would answer now: (answer, holder or state, state) of each.
 local function look(id)
     local row = read(id)

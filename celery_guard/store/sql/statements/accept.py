@@ -253,15 +253,20 @@ def carry_on() -> Update:
             job.c.reason == fixed(Reason.HANDED_OVER),
             job.c.generation < given("generation", Integer),
         )
-        .values(
-            task=given("task"),
-            queue=given("queue"),
-            kind=given("kind"),
-            priority=given("priority", Integer),
-            reason=fixed(Reason.REPLACED),
-            generation=given("generation", Integer),
-            due=now() + number("delay"),
-            relay=null(),
+        # In this order: MySQL reads what it has already assigned.
+        .ordered_values(
+            (
+                job.c.counted_as,
+                func.coalesce(job.c.counted_as, case((job.c.task != given("task"), job.c.task))),
+            ),
+            (job.c.task, given("task")),
+            (job.c.queue, given("queue")),
+            (job.c.kind, given("kind")),
+            (job.c.priority, given("priority", Integer)),
+            (job.c.reason, fixed(Reason.REPLACED)),
+            (job.c.generation, given("generation", Integer)),
+            (job.c.due, now() + number("delay")),
+            (job.c.relay, null()),
         )
     )
 

@@ -149,6 +149,7 @@ def cancel_waiting(id: str) -> Update:
             state=fixed(State.CANCELLED),
             reason=null(),
             cancel=literal_column("1"),
+            asked=now(),
             held_key=null(),
             relay=null(),
             told=case((carried, 1), else_=0),
@@ -163,7 +164,11 @@ def cancel_waiting(id: str) -> Update:
 
 def stop_running(id: str) -> Update:
     """Ask a job that runs, or whose outcome is unknown, to stop."""
-    return update(job).where(job.c.id == id, one_of((State.RUNNING, State.UNKNOWN))).values(cancel=literal_column("1"))
+    return (
+        update(job)
+        .where(job.c.id == id, one_of((State.RUNNING, State.UNKNOWN)))
+        .values(cancel=literal_column("1"), asked=func.coalesce(job.c.asked, now()))
+    )
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------
@@ -176,30 +181,28 @@ def holds_key(key: str) -> Select[Any]:
 
 def replay(id: str, held_key: str | None, holder: str | None) -> Update:
     """A dead job waits again, its counts new. A deadline that is over would end it at once, and is lifted."""
+    values: dict[str, Any] = {
+        "state": fixed(State.PENDING),
+        "reason": fixed(Reason.REPLAY),
+        "held_key": held_key,
+        "holder": holder,
+        "deadline": case((job.c.deadline <= now(), null()), else_=job.c.deadline),
+        "counted": job.c.fence + 1,
+        # who still speaks of the end that is undone is not heard
+        "fence": job.c.fence + 1,
+        "due": now(),
+        "replays": job.c.replays + 1,
+        **dict.fromkeys(("finished", "keep_until", "relay", "asked", "failure_class", "cause"), null()),
+        **dict.fromkeys(
+            ("attempts", "crashes", "retries", "publications", "refusals", "interruptions"), literal_column("0")
+        ),
+        **dict.fromkeys(("cancel", "told", "followers"), literal_column("0")),
+    }
+    # In this order: MySQL reads what it has already assigned.
     return (
         update(job)
         .where(job.c.id == id, job.c.state == fixed(State.DEAD))
-        .values(
-            state=fixed(State.PENDING),
-            reason=fixed(Reason.REPLAY),
-            held_key=held_key,
-            holder=holder,
-            deadline=case((job.c.deadline <= now(), null()), else_=job.c.deadline),
-            # who still speaks of the end that is undone is not heard
-            fence=job.c.fence + 1,
-            due=now(),
-            finished=null(),
-            keep_until=null(),
-            relay=null(),
-            failure_class=null(),
-            cause=null(),
-            replays=job.c.replays + 1,
-            **{
-                name: literal_column("0")
-                for name in ("attempts", "crashes", "retries", "publications", "refusals", "interruptions")
-            },
-            **{name: literal_column("0") for name in ("cancel", "told", "followers")},
-        )
+        .ordered_values(*((job.c[name], value) for name, value in values.items()))
     )
 
 

@@ -215,6 +215,8 @@ def move(fate: Fate, compare: Compare) -> Update:
         "cause": given("cause"),
     }
     if fate is Fate.WAITS:
+        another = case((func.coalesce(given("task"), job.c.task) != job.c.task, job.c.task))
+        values = {"counted_as": func.coalesce(job.c.counted_as, another), **values}
         values["due"] = now() + number("delay")
         values["generation"] = job.c.generation + given("regenerated", Integer)
         for name in ("task", "queue", "kind"):
@@ -228,7 +230,8 @@ def move(fate: Fate, compare: Compare) -> Update:
         values["due"] = now() + number("tell_within")
         if fate is Fate.ENDS_FREE:
             values["held_key"] = null()
-    return update(job).where(_still(compare)).values(values)
+    # In this order: MySQL reads what it has already assigned.
+    return update(job).where(_still(compare)).ordered_values(*((job.c[name], value) for name, value in values.items()))
 
 
 def _interruptions() -> ColumnElement[int]:

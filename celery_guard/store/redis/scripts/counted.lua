@@ -1,0 +1,3 @@
+-- uses: store
+-- Every total, a series and its value in turn.
+return redis.call('HGETALL', STORE .. 'count')

@@ -1,0 +1,256 @@
+"""Statements of counting: what rows say, what is written beside them, and putting both together.
+
+A row says how often its job was claimed, failed, crashed and so on since ``counted``, a fence. Once it has ended, the sweep adds all of it
+to ``guard_count`` and writes -1: in one transaction, so that at every moment totals and rows together say each thing once. So a
+reading looks at the totals and at the few rows that are not in them yet, however many jobs are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    String,
+    and_,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.sql.dml import Delete, Insert, Update
+from sqlalchemy.sql.selectable import CompoundSelect, Select
+
+from celery_guard.job.state import ENDED, Kind, State
+from celery_guard.job.tally import BOUNDS, Count
+from celery_guard.store.sql.clock import now
+from celery_guard.store.sql.tables import count, failure, job
+
+from . import fixed, given, one_of
+
+__all__ = [
+    "MEASURES",
+    "add",
+    "beside",
+    "counted",
+    "drop_parts",
+    "failed",
+    "folded",
+    "measured",
+    "parts",
+    "publications",
+    "standing",
+    "still_uncounted",
+    "uncounted",
+    "written",
+]
+
+_SECOND = 1_000_000
+#: States of rows that somebody still has to look at, and that are so in the index of what is due.
+_WAITING = (State.PENDING, State.SENT, State.RUNNING)
+#: As the index of causes has them: a condition that a database recognizes.
+_LETTERS = (State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED)
+#: Records that are no failures of an attempt that counts.
+_NO_FAILURE = ("control", "superseded")
+_ZERO = literal_column("0", BigInteger)
+
+
+def _ours() -> ColumnElement[bool]:
+    """Not a message of a task without a guard, which nobody counts."""
+    return or_(job.c.kind == fixed(Kind.RUN), job.c.counted_as.is_not(None))
+
+
+def _task() -> ColumnElement[str]:
+    return func.coalesce(job.c.counted_as, job.c.task)
+
+
+def _times(condition: ColumnElement[bool], value: ColumnElement[int] | None = None) -> ColumnElement[int]:
+    return func.sum(case((condition, literal_column("1") if value is None else value), else_=_ZERO))
+
+
+def _measures() -> dict[tuple[Count, str], ColumnElement[int]]:
+    """What the rows of a group say together; a histogram's bound by its place."""
+    ran = and_(job.c.finished.is_not(None), job.c.started.is_not(None))
+    run = job.c.finished - job.c.started
+    stopped = and_(job.c.state == fixed(State.CANCELLED), job.c.asked.is_not(None))
+    stop = job.c.finished - job.c.asked
+    found: dict[tuple[Count, str], ColumnElement[int]] = {
+        (Count.ENQUEUED, ""): _times(job.c.replays == _ZERO),
+        (Count.CLAIMED, ""): func.sum(job.c.fence - job.c.counted),
+        (Count.CRASHED, ""): func.sum(job.c.crashes),
+        (Count.RETRIED, ""): func.sum(job.c.retries),
+        (Count.REFUSED, ""): func.sum(job.c.refusals),
+        (Count.ENDED, ""): _times(job.c.finished.is_not(None)),
+        (Count.RUN, ""): _times(ran),
+        (Count.RUN_TIME, ""): _times(ran, run),
+        (Count.CANCEL, ""): _times(stopped),
+        (Count.CANCEL_TIME, ""): _times(stopped, stop),
+    }
+    for place, bound in enumerate(BOUNDS):
+        within = literal(int(bound * _SECOND), BigInteger)
+        found[Count.RUN_WITHIN, str(place)] = _times(and_(ran, run <= within))
+        found[Count.CANCEL_WITHIN, str(place)] = _times(and_(stopped, stop <= within))
+    succeeded = job.c.state == fixed(State.SUCCEEDED)
+    found[Count.LAST_SUCCESS, ""] = func.max(case((succeeded, job.c.finished), else_=_ZERO))
+    return found
+
+
+#: The columns of a reading behind (what, task, state, reason, class).
+MEASURES = tuple(_measures())
+
+
+def measured(which: ColumnElement[bool]) -> Select[Any]:
+    """What rows say that are not counted yet."""
+    labels = (_task(), job.c.state, func.coalesce(job.c.reason, ""), func.coalesce(job.c.failure_class, ""))
+    return (
+        select(cast(literal(""), String), *labels, *_measures().values())
+        .where(which, _ours(), job.c.counted >= _ZERO)
+        .group_by(*labels)
+    )
+
+
+def failed(which: ColumnElement[bool]) -> Select[Any]:
+    """The failed attempts of rows that are not counted yet, by class."""
+    none = cast(literal(""), String)
+    first, *rest = (func.count(), *(_ZERO for _ in MEASURES[1:]))
+    return (
+        select(cast(literal(Count.FAILED.value), String), _task(), none, none, failure.c.failure_class, first, *rest)
+        .select_from(job.join(failure, failure.c.job == job.c.id))
+        .where(
+            which, _ours(), job.c.counted >= _ZERO, failure.c.fence >= job.c.counted, failure.c.failure_class.not_in(_NO_FAILURE)
+        )
+        .group_by(_task(), failure.c.failure_class)
+    )  # fmt: skip
+
+
+def _uncounted() -> tuple[ColumnElement[bool], ...]:
+    """All rows that are not counted yet, each found by an index."""
+    return (
+        and_(one_of(_WAITING), job.c.due.is_not(None)),
+        and_(one_of(_LETTERS), job.c.state == fixed(State.UNKNOWN)),
+        and_(job.c.counted >= _ZERO, job.c.finished.is_not(None)),
+    )
+
+
+def counted() -> CompoundSelect[Any]:
+    """Everything that was ever counted: one statement, so one moment."""
+    total, *rest = (func.sum(count.c.total), *(_ZERO for _ in MEASURES[1:]))
+    labels = (count.c.what, count.c.task, count.c.state, count.c.reason, count.c.failure_class)
+    totals = select(*labels, total, *rest).group_by(*labels)
+    rows = [of(which) for which in _uncounted() for of in (measured, failed)]
+    return union_all(totals, *rows)
+
+
+def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
+    """Jobs that have ended and are not counted yet."""
+    found = (
+        select(job.c.id)
+        .where(job.c.counted >= _ZERO, job.c.finished.is_not(None), one_of(ENDED), _ours())
+        .order_by(job.c.counted, job.c.finished)
+        .limit(limit)
+    )
+    return found.with_for_update(skip_locked=True) if skip_locked else found
+
+
+def still_uncounted(ids: Collection[str]) -> Select[Any]:
+    """Which of these are not counted yet; locked, so that nobody else adds them up."""
+    return select(job.c.id).where(job.c.id.in_(ids), job.c.counted >= _ZERO).order_by(job.c.id).with_for_update()
+
+
+def folded(ids: Collection[str]) -> Update:
+    """All that these rows say is in the totals."""
+    return update(job).where(job.c.id.in_(ids)).values(counted=literal_column("-1"))
+
+
+def add(dialect: str) -> Any:
+    """Add to a total; of an instant, keep the later one."""
+    labels = ("part", "what", "task", "state", "reason", "failure_class")
+    row = {name: given(name) for name in labels} | {"total": given("total", BigInteger)}
+    if dialect in ("mysql", "mariadb"):
+        new = mysql.insert(count).values(row)
+        return new.on_duplicate_key_update(total=_sum(new.inserted.total))
+    written = postgresql.insert(count).values(row)
+    return written.on_conflict_do_update(index_elements=list(labels), set_={"total": _sum(written.excluded.total)})
+
+
+def _sum(new: ColumnElement[int]) -> ColumnElement[int]:
+    later = and_(count.c.what == literal_column(f"'{Count.LAST_SUCCESS.value}'"), new > count.c.total)
+    instant = count.c.what == literal_column(f"'{Count.LAST_SUCCESS.value}'")
+    return case((later, new), (instant, count.c.total), else_=count.c.total + new)
+
+
+def written() -> Insert:
+    """A part: something that no row says."""
+    row: dict[str, Any] = {name: given(name) for name in ("part", "what", "task")}
+    row |= {name: literal_column("''") for name in ("state", "reason", "failure_class")}
+    # inline: nothing of what was written is asked back
+    return insert(count).values({**row, "total": given("total", BigInteger)}).inline()
+
+
+def beside() -> Insert:
+    """The same, of a job that exists."""
+    none = literal_column("''", String)
+    row: list[ColumnElement[Any]] = [
+        given("part"),
+        given("what"),
+        _task(),
+        none,
+        none,
+        none,
+        literal_column("1", BigInteger),
+    ]
+    found = select(*row).where(job.c.id == given("id"))
+    return insert(count).from_select([column.name for column in count.c], found, include_defaults=False)
+
+
+def parts(limit: int, skip_locked: bool) -> Select[Any]:
+    """Parts that are to be put together."""
+    found = select(count).where(count.c.part != literal_column("''")).order_by(count.c.part).limit(limit)
+    return found.with_for_update(skip_locked=True) if skip_locked else found
+
+
+def drop_parts(keys: Sequence[tuple[str, str, str]]) -> Delete:
+    """Parts that were put together."""
+    return delete(count).where(tuple_(count.c.part, count.c.what, count.c.task).in_(keys))
+
+
+def publications(token: str, ids: Collection[str]) -> Select[Any]:
+    """How many of these are about to be marked as published, by task."""
+    theirs = (job.c.id.in_(ids), job.c.relay == token, job.c.state == fixed(State.PENDING), _ours())
+    columns: tuple[ColumnElement[Any], ...] = (_task(), func.count())
+    return select(*columns).where(*theirs).group_by(_task())
+
+
+def standing() -> CompoundSelect[Any]:
+    """What has not ended, and what is dead: (state, queue, task, how many, age of the oldest, how many with a live lease)."""
+    leased = _times(and_(job.c.state == fixed(State.RUNNING), job.c.due > now()))
+    since_when = case(
+        (job.c.state == fixed(State.SENT), job.c.sent),
+        (job.c.state == fixed(State.RUNNING), job.c.started),
+        (job.c.due <= now(), job.c.due),
+    )
+    return union_all(
+        *(
+            select(
+                job.c.state, job.c.queue, _task(), func.count(), func.coalesce(now() - func.min(since), _ZERO), leased
+            )
+            .where(which, _ours())
+            .group_by(job.c.state, job.c.queue, _task())
+            for which, since in (
+                (_uncounted()[0], since_when),
+                (_uncounted()[1], job.c.started),
+                (and_(one_of(_LETTERS), job.c.state == fixed(State.DEAD)), job.c.finished),
+            )
+        )
+    )
