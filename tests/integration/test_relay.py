@@ -216,7 +216,9 @@ def test_out_6_a_row_that_was_refused_is_listed_with_its_error_and_goes_out_when
         client.delete(f"{fleet.folder.name}:taken")
         guard(fleet, "dlq", "replay", id, "--reason", "the key is free")
         fleet.until(id, "sent")
-        assert client.llen(f"{fleet.folder.name}:taken") == 1
+        # once as the replay; and once before it, if the relay was faster, so that a worker tells Celery of the first end
+        assert client.llen(f"{fleet.folder.name}:taken") in (1, 2)
+        assert (job_of(fleet, id).publications, job_of(fleet, id).replays) == (1, 1)
 
 
 @pytest.mark.parametrize("how", ["away", "full"])
