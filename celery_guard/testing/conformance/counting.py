@@ -93,6 +93,15 @@ class TestCounting:
         forget_all(store)
         assert totals(store) == before
 
+    def test_rows_that_go_before_they_were_added_up_are_counted(self, store: Store) -> None:
+        succeed(store, keep=NONE)
+        die(store, keep=NONE)
+        before = totals(store)
+        eventually(lambda: store.retain(500))
+        forget_all(store)
+        assert before["ended", "succeeded"] == 1
+        assert totals(store) == before
+
     def test_a_job_that_is_replayed_comes_to_another_end_and_was_enqueued_once(self, store: Store) -> None:
         for fold_first in (True, False):
             granted = die(store, new_job(task=f"replayed.{fold_first}"))
