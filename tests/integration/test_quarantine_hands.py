@@ -223,6 +223,23 @@ def test_a_drain_that_is_killed_between_store_and_broker_keeps_the_message_once(
     assert [message(rabbit, found.id).body for found in rabbit.store.quarantined()] == [b"two", b"one"]
 
 
+@pytest.mark.parametrize("end", ["released", "discarded"])
+def test_a_message_that_comes_back_after_it_was_handled_waits_for_a_person_again(post: Post, end: str) -> None:
+    post.send(b"one", post.dead, headers={"id": "one"})
+    assert post.hands.drain(post.dead, by=ANN, reason="since the deployment") == 1
+    [kept] = post.store.quarantined()
+    if end == "released":
+        post.hands.release([kept.id], by=ANN, reason="mended, it seems", queue=post.dead)
+    else:
+        post.hands.discard([kept.id], by=ANN, reason="a test of the partner's")
+        post.send(b"one", post.dead, headers={"id": "one"})
+    assert post.hands.drain(post.dead, by=ANN, reason="once more") == 1
+    [back] = post.store.quarantined()
+    assert (back.state, back.handled, f"after it was {end}" in back.why) == ("kept", None, True)
+    assert post.hands.release([back.id], by=ANN, reason="mended now", queue=post.name)[0].answer == "released"
+    assert post.take(post.name).body == b"one"
+
+
 def test_a_queue_of_the_apps_own_is_not_drained(rabbit: Post) -> None:
     with pytest.raises(MoveRefused, match="own tasks"):
         rabbit.hands.drain(f"{rabbit.name}-work", by=ANN, reason="mistyped")

@@ -164,10 +164,16 @@ class Quarantine:
     # -- within -------------------------------------------------------------------------------------------------------
 
     def _keep(self, message: Fetched) -> None:
-        self._store.quarantine(
+        """Keep it, once. One that somebody has handled since, and that is here again, waits for a person again."""
+        number = self._store.quarantine(
             queue=message.queue, body=message.body, headers=message.headers, content_type=message.content_type,
             content_encoding=message.content_encoding, reason=message.reason, delivery=message.delivery, token=message.token,
         )  # fmt: skip
+        known = self._store.message(number)
+        if known is not None and known.state in HANDLED:
+            self._store.move_message(
+                number, known.state, "kept", f"it came back after it was {known.state} ({known.why})"
+            )
 
     def _message(self, number: int, by: Actor, action: Action) -> Quarantined:
         found = self._store.message(number)

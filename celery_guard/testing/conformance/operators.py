@@ -208,6 +208,16 @@ class TestHandled:
         assert message.handled is not None
         assert message.received <= message.handled
 
+    @pytest.mark.parametrize("end", ["released", "discarded"])
+    def test_what_was_handled_and_is_kept_again_is_seen_again(self, store: Store, end: str) -> None:
+        number, other = self._keep(store), self._keep(store)
+        assert store.move_message(number, "kept", end, "by ann")
+        assert store.move_message(number, end, "kept", "it came back")
+        assert [message.id for message in store.quarantined()] == [other, number]
+        message = store.message(number)
+        assert message is not None
+        assert (message.state, message.why, message.handled) == ("kept", "it came back", None)
+
     def test_what_is_being_released_is_still_seen(self, store: Store) -> None:
         number = self._keep(store)
         assert store.move_message(number, "kept", "releasing", "mended")

@@ -17,5 +17,9 @@ if given.handled then
     redis.call('HSET', slot, 'handled', integer(NOW))
     redis.call('ZREM', STORE .. 'quarantine_kept', integer(given.number))
     redis.call('ZADD', STORE .. 'quarantine_handled', NOW, integer(given.number))
+else
+    redis.call('HDEL', slot, 'handled')
+    redis.call('ZREM', STORE .. 'quarantine_handled', integer(given.number))
+    redis.call('ZADD', STORE .. 'quarantine_kept', given.number, integer(given.number))
 end
 return 1
