@@ -179,6 +179,7 @@ def test_dup_4_a_conflict_of_a_message_without_the_guard_is_set_aside(standing: 
     with pytest.raises(KeyConflict):
         app.app.AsyncResult(id).get(timeout=30)
     (message,) = [message for message in typed(standing, "quarantine", "list") if holder.id in message["reason"]]
-    assert str(order) in typed(standing, "quarantine", "show", str(message["id"]), "--reveal")["body"]
+    reveal = ("--reveal", "--role", "admin", "--reason", "which order?")
+    assert str(order) in typed(standing, "quarantine", "show", str(message["id"]), *reveal)["body"]
     assert standing.store.job(id) is None
     assert standing.counted()[f"charge {order}"] == 1

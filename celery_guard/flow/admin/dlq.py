@@ -10,7 +10,7 @@ from typing import Any
 
 from celery_guard.errors import NotAllowed, ReasonMissing
 from celery_guard.job.letter import Handled, LetterGroup
-from celery_guard.job.row import Job
+from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import State
 from celery_guard.store.protocol import Store
 
@@ -65,10 +65,23 @@ class Dlq:
 
     def show(self, id: str, *, by: Actor) -> Job:
         """One job with its failures. Raises ``NotFound``."""
+        job = self._seen(id, by, Action.DLQ_LOOK)
+        self._authority.look(by, Action.DLQ_LOOK, Target((id,), tenant=job.tenant))
+        return job
+
+    def reveal(self, id: str, *, by: Actor, reason: str) -> StoredPayload | None:
+        """The message of a job as it was sent, arguments included; None where it is gone. The audit has who asked, and why.
+
+        Raises ``NotFound``, ``ReasonMissing``.
+        """
+        target = Target((id,), tenant=self._seen(id, by, Action.JOBS_REVEAL).tenant)
+        with self._authority.act(by, Action.JOBS_REVEAL, target, reason):
+            return self._store.payload(id)
+
+    def _seen(self, id: str, by: Actor, action: Action) -> Job:
         job = self._store.job(id)
         if job is None or not by.may_see(job.tenant):
-            raise self._authority.missing(by, Action.DLQ_LOOK, f"job {id}", hidden=job is not None)
-        self._authority.look(by, Action.DLQ_LOOK, Target((id,), tenant=job.tenant))
+            raise self._authority.missing(by, action, f"job {id}", hidden=job is not None)
         return job
 
     def note(self, cause: str, note: str, *, by: Actor) -> None:

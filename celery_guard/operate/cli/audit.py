@@ -27,9 +27,9 @@ _COLORS = {"done": "green", "refused": "yellow", "failed": "red"}
 _ROWS: tuple[Column[AuditEntry], ...] = (
     Column("number", lambda row: str(row.number), whole=True),
     Column("at", lambda row: when(row.at), whole=True),
-    Column("who", lambda row: f"{row.actor} ({row.role})"),
-    Column("action", lambda row: row.action),
-    Column("outcome", lambda row: str(row.outcome), color=lambda word: _COLORS.get(word, "")),
+    Column("who", lambda row: f"{row.actor} ({row.role})" if row.role else row.actor),
+    Column("action", lambda row: row.action, whole=True),
+    Column("outcome", lambda row: str(row.outcome), whole=True, color=lambda word: _COLORS.get(word, "")),
     Column("on", lambda row: row.job or row.target),
     Column("reason", lambda row: row.reason),
     Column("what came of it", lambda row: row.detail),

@@ -111,8 +111,10 @@ def _show(target: Target, plan: Plan) -> None:
             terminal.listing(_counted(counts), _columns(title), "")
             terminal.say()
     terminal.listing(plan.sample, _SAMPLE, "no such jobs")
-    more = "; there are more, which --most lets in" if plan.more else ""
-    terminal.note(f"{len(plan.ids)} jobs, of which {len(plan.sample)} are shown{more}")
+    if plan.ids:
+        shown = f", of which {len(plan.sample)} are shown" if len(plan.sample) < len(plan.ids) else ""
+        more = "; there are more, which --most lets in" if plan.more else ""
+        terminal.note(f"{len(plan.ids)} jobs{shown}{more}")
 
 
 def _counted(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -22,7 +22,7 @@ from .filters import (
     reason_option,
     whose_options,
 )
-from .jobs import list_jobs, no_such_job, show_job
+from .jobs import list_jobs, show_job
 from .main import json_option
 from .target import Target, pass_target
 from .terminal import Column
@@ -71,22 +71,25 @@ def list_(target: Target, /, by: Actor, **which: Any) -> None:
 @dlq.command()
 @click.argument("id")
 @click.option("--traceback", is_flag=True, help="With the tracebacks of failed attempts.")
-@click.option("--reveal", is_flag=True, help="With the message: headers, and the body with the arguments.")
+@click.option(
+    "--reveal",
+    is_flag=True,
+    help="With the message: headers, and the body with the arguments. Takes --role admin and a --reason.",
+)
+@reason_option(required=False)
 @actor_options
 @json_option
 @pass_target
-def show(target: Target, id: str, traceback: bool, reveal: bool, by: Actor) -> None:
+def show(target: Target, id: str, traceback: bool, reveal: bool, reason: str | None, by: Actor) -> None:
     """Why a job is dead, whom to ask, and its message."""
-    job = target.store.job(id)
-    if job is None or not by.may_see(job.tenant):
-        no_such_job(target, id)
-        return
+    letters = target.admin.dlq
+    job = letters.show(id, by=by)
     if job.state is not State.DEAD:
         look = target.typed("jobs", "show", job.id)
         target.terminal.note(f"The job {job.id} is no dead letter, it is {job.shown_state}. Type: {look}")
         click.get_current_context().exit(1)
     target.load_tasks()
-    payload = target.store.payload(id)
+    payload = letters.reveal(id, by=by, reason=reason or "") if reveal else target.store.payload(id)
     more = {"contract_owner": _team(target, job), "message_bytes": "gone" if payload is None else len(payload.body)}
     message = _message(payload) if reveal and payload is not None else {}
     if target.terminal.as_json:

@@ -18,14 +18,14 @@ from .target import Target, pass_target
 from .terminal import Column, Terminal
 from .watch import watch
 from .which import Words, which_options
-from .words import ago, one_line, record, when
+from .words import ago, record, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
     from celery_guard.flow.admin.timeline import Moment
     from celery_guard.job.row import Job, StoredFailure
 
-__all__ = ["jobs", "list_jobs", "no_such_job", "show_job", "show_page"]
+__all__ = ["jobs", "list_jobs", "show_job", "show_page"]
 
 
 @click.group()
@@ -206,9 +206,3 @@ def counts(target: Target) -> None:
         (Column("state", lambda row: row[0]), Column("jobs", lambda row: str(row[1]))),
         "no jobs",
     )
-
-
-def no_such_job(target: Target, id: str) -> None:
-    """Say so, and end with status 1."""
-    target.terminal.note(f"There is no job {one_line(id)!r} in {target.settings.shown_store}.")
-    click.get_current_context().exit(1)

@@ -17,6 +17,8 @@ from .terminal import Column
 from .words import ago, one_line, record, when
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from celery_guard.flow.admin.actor import Actor
     from celery_guard.flow.admin.letters import Letters
     from celery_guard.flow.admin.replay import Preview
@@ -60,13 +62,13 @@ def replay(
 ) -> None:
     """Send dead letters again: a frozen set, in growing waves, at a rate; it stops itself when they fail again.
 
-    Counts begin anew, message and history stay. Exit status 1 if some would be skipped, or it did not come to its end.
+    Counts begin anew, message and history stay. Exit status 1 if some are skipped, or it did not come to its end while it was watched.
     """
     target.load_tasks()
     dlq = target.admin.dlq
     seen = dlq.replays.preview(letters, by=by)
     if not target.terminal.as_json:
-        _show_preview(target, seen)
+        _show_preview(target.terminal.say if preview else target.terminal.note, seen)
     if preview:
         if target.terminal.as_json:
             target.terminal.json({"preview": seen})
@@ -79,15 +81,14 @@ def replay(
         target.terminal.say(
             f"replay {begun.id} of {begun.total} jobs has begun, by {by.name}: {one_line(begun.reason)}"
         )
-        _say_who_drives(target)
+        _say_who_drives(target, begun.id)
     if watch or (watch is None and sys.stdout.isatty() and not target.terminal.as_json):
         begun = _watched(target, begun.id, by)
     if seen.skipped or begun.state not in (*_GOES_ON, ReplayState.DONE):
         click.get_current_context().exit(1)
 
 
-def _show_preview(target: Target, seen: Preview) -> None:
-    say = target.terminal.note
+def _show_preview(say: Callable[[str], None], seen: Preview) -> None:
     say(f"{seen.count} dead letters, {seen.would_go} would be sent again")
     for what, counts in (("tasks", seen.tasks), ("tenants", seen.tenants)):
         if any(counts):
@@ -99,9 +100,9 @@ def _show_preview(target: Target, seen: Preview) -> None:
         say(f"  {number} would be skipped: {one_line(why)}")
 
 
-def _say_who_drives(target: Target) -> None:
+def _say_who_drives(target: Target, id: str) -> None:
     alive = any(beat.live and beat.name.startswith("relay:") for beat in target.store.heartbeats())
-    look = target.typed("dlq", "replays")
+    look = target.typed("dlq", "replays", id)
     target.terminal.note(
         f"Look at it: {look}"
         if alive

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 #: Blanks between two columns.
 _GAP = 2
+#: A column of texts may be folded to so many characters, and no narrower: words could not be read.
+_LEAST = 12
 #: From so many things on, work is shown by a bar.
 _LONG = 20
 
@@ -72,18 +74,31 @@ class Terminal:
         click.echo(_encodable(safe(text), sys.stderr), err=True)
 
     def listing(self, items: Sequence[T], columns: Sequence[Column[T]], nothing: str) -> None:
-        """Print items as rows, without the columns that are empty in all of them."""
+        """Print items as rows, without the columns that are empty in all of them.
+
+        Where a terminal is too narrow for rows that can be read, each item is a block of labelled lines.
+        """
         if not items:
             self.note(nothing)
             return
         used = _used(items, columns)
         if sys.stdout.isatty():
             console = self._console()
-            console.print(self._made(console, used))
+            if _legible(used, console.width):
+                console.print(self._made(console, used))
+            else:
+                self._blocks(used)
             return
         widths = _widths(used)
         for row in zip(*([column.title.upper(), *texts] for column, texts in used), strict=True):
             self.say((" " * _GAP).join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+    def _blocks(self, used: Sequence[tuple[Column[Any], Sequence[str]]]) -> None:
+        rows = zip(*(texts for _, texts in used), strict=True)
+        for number, row in enumerate(rows):
+            if number:
+                self.say()
+            self.details([(column.title, text) for (column, _), text in zip(used, row, strict=True)])
 
     def details(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Print labelled values, one a line, without the empty ones."""
@@ -166,6 +181,12 @@ def _fitting(
             break
         used.remove(pair)
     return used
+
+
+def _legible(used: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> bool:
+    """Whether rows fit, if what is minor is left out and texts are folded."""
+    needed = [(pair[0].whole, width) for pair, width in zip(used, _widths(used), strict=True) if not pair[0].minor]
+    return sum(wide if whole else min(wide, _LEAST) for whole, wide in needed) + _GAP * (len(needed) - 1) <= width
 
 
 def _encodable(text: str, stream: Any) -> str:

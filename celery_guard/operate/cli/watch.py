@@ -32,10 +32,10 @@ _COLORS = {"running": "cyan", "cancelling": "yellow", "succeeded": "green", "dea
 _ROWS: tuple[Column[Job], ...] = (
     Column("id", lambda job: job.id, whole=True),
     Column("task", lambda job: job.task),
-    Column("state", lambda job: job.shown_state, color=lambda state: _COLORS.get(state, "")),
+    Column("state", lambda job: job.shown_state, whole=True, color=lambda state: _COLORS.get(state, "")),
     Column("reason", lambda job: str(job.reason or "")),
-    Column("attempt", lambda job: str(job.attempts)),
-    Column("accepted", lambda job: ago(job.created), whole=True),
+    Column("attempt", lambda job: str(job.attempts), whole=True),
+    Column("accepted", lambda job: ago(job.created), whole=True, minor=True),
     Column("due", lambda job: ago(job.due) if job.state is State.PENDING else "", whole=True),
     Column("progress", lambda job: job.progress or "", minor=True),
     Column("worker", lambda job: job.owner or "", minor=True),

@@ -114,6 +114,35 @@ def test_what_belongs_to_another_tenant_is_neither_seen_nor_touched(run: Run, st
     assert (found(store, own).state, found(store, other).state) == (State.RESOLVED, State.DEAD)
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--reason", "curious"), "GUARD-601"),
+        (("--role", "viewer", "--reason", "curious"), "GUARD-601"),
+        (("--role", "admin"), "GUARD-604"),
+        (("--role", "admin", "--reason", "curious", "--scope", "other"), "GUARD-603"),
+    ],
+)
+def test_pay_5_arguments_are_not_shown_to_who_may_not_see_them_or_says_no_reason(
+    run: Run, store: Store, words: tuple[str, ...], code: str
+) -> None:
+    [id] = letters(store, 1, tenant="acme")
+    result = run("dlq", "show", id, "--reveal", *words, store=store)
+    assert (result.exit_code != 0, SECRET in result.output) == (True, False)
+    assert code in result.stderr
+    assert [str(row.outcome) for row in store.audited()] == ["refused"]
+
+
+def test_who_has_seen_arguments_is_in_the_audit(run: Run, store: Store) -> None:
+    [id] = letters(store, 1)
+    run("dlq", "show", id, store=store)
+    assert store.audited() == []
+    shown = run("dlq", "show", id, "--reveal", "--role", "admin", "--reason", "ticket 7", store=store)
+    assert SECRET in shown.stdout
+    rows = store.audited(action="jobs.reveal", job=id)
+    assert [(str(row.outcome), row.reason) for row in rows] == [("done", "ticket 7"), ("intended", "ticket 7")]
+
+
 def test_dlq_1_a_replay_says_what_it_would_skip_and_why(run: Run, store: Store) -> None:
     [id], alive = letters(store, 1), start(store).id
     result = run("dlq", "replay", id, alive, "--reason", "gateway is back", "--actor", "ann", store=store)
@@ -135,8 +164,8 @@ def test_a_replay_needs_a_reason(run: Run, store: Store) -> None:
 def test_a_preview_changes_nothing(run: Run, store: Store) -> None:
     letters(store, 2, tenant="acme")
     result = run("dlq", "replay", "--all", "--preview", store=store)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "tenants: acme 2" in result.stderr
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "tenants: acme 2" in result.stdout
     assert store.replays() == []
     assert answer_of(run("dlq", "replay", "--all", "--preview", "--json", store=store))["preview"]["count"] == 2
 

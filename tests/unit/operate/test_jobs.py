@@ -158,9 +158,12 @@ def test_arguments_are_not_shown_by_themselves(run: Run, words: tuple[str, str],
     assert SECRET not in result.output
 
 
-def test_the_whole_message_of_a_dead_letter_is_shown_where_it_is_asked_for(run: Run) -> None:
-    assert SECRET in run("dlq", "show", "7e1f", "--reveal", store=dead_store()).stdout
-    shown = answer_of(run("dlq", "show", "7e1f", "--reveal", "--json", store=dead_store()))
+REVEAL = ("dlq", "show", "7e1f", "--reveal", "--role", "admin", "--reason", "what was it?")
+
+
+def test_the_whole_message_of_a_dead_letter_is_shown_where_an_admin_asks_for_it_and_says_why(run: Run) -> None:
+    assert SECRET in run(*REVEAL, store=dead_store()).stdout
+    shown = answer_of(run(*REVEAL, "--json", store=dead_store()))
     assert (shown["headers"], shown["delivery"]) == ({"argsrepr": SECRET}, {"queue": "celery"})
     assert shown["body"] == MESSAGE.body.decode()
     assert (shown["contract_owner"], shown["message_bytes"]) == ("payments", len(MESSAGE.body))
@@ -168,10 +171,7 @@ def test_the_whole_message_of_a_dead_letter_is_shown_where_it_is_asked_for(run: 
 
 def test_a_body_that_is_no_text_is_shown_as_base64(run: Run) -> None:
     raw = StoredPayload(body=b"\xff\x00", headers="{}", delivery="{}")
-    assert (
-        answer_of(run("dlq", "show", "7e1f", "--reveal", "--json", store=dead_store(payload=raw)))["body"]
-        == "base64:/wA="
-    )
+    assert answer_of(run(*REVEAL, "--json", store=dead_store(payload=raw)))["body"] == "base64:/wA="
 
 
 def test_a_job_that_is_no_dead_letter_is_said_to_be_none(run: Run) -> None:

@@ -108,6 +108,19 @@ def test_what_is_to_be_copied_is_whole_on_the_narrowest_terminal(on_terminal: On
     assert id in ANSI.sub("", on_terminal([(id, "a rather long description", "")], width=30))
 
 
+def test_where_rows_could_not_be_read_each_is_a_block_with_all_that_is_known(on_terminal: OnTerminal) -> None:
+    rows = [("0bd7739a-dccf-48aa-829c", "a rather long description", "acme"), ("8a", "charge", "")]
+    assert ANSI.sub("", on_terminal(rows, width=30)).splitlines() == [
+        "id      0bd7739a-dccf-48aa-829c",
+        "what    a rather long description",
+        "tenant  acme",
+        "",
+        "id    8a",
+        "what  charge",
+    ]
+    assert "0bd7739a-dccf-48aa-829c  a rather" in ANSI.sub("", on_terminal(rows, width=40))
+
+
 def test_markup_in_a_strangers_text_is_text(on_terminal: OnTerminal) -> None:
     assert "[bold]x[/bold] [link=http://evil]" in on_terminal([("1", "[bold]x[/bold] [link=http://evil]", "")])
 
