@@ -157,6 +157,7 @@ class LeaseKeeper:
     def _renew(self, due: Iterable[_Held]) -> None:
         """One statement for leases of one length. A failure is tried again soon; only time makes a lease lost."""
         by_length: dict[timedelta, list[_Held]] = {}
+        late: list[str] = []
         for held in due:
             by_length.setdefault(held.lease, []).append(held)
         for lease, group in by_length.items():
@@ -170,17 +171,20 @@ class LeaseKeeper:
                 continue
             cancel = {(renewal.id, renewal.fence): renewal.cancel for renewal in kept}
             for held in group:
-                late = timedelta(seconds=asked - held.own.renewed) - lease
+                by = timedelta(seconds=asked - held.own.renewed) - lease
                 held.answered(asked, cancel.get((held.own.id, held.own.fence)))
-                if late > timedelta(0) and not held.own.lost:
-                    self._late(held.own, late)
+                if by > timedelta(0) and not held.own.lost:
+                    late.append(held.own.id)
+                    self._tell(RenewedLate(held.own.id, held.own.task, held.own.fence, by))
+        if late:
+            self._count_late(late)
 
-    def _late(self, own: Ownership, late: timedelta) -> None:
-        self._tell(RenewedLate(own.id, own.task, own.fence, late))
+    def _count_late(self, ids: list[str]) -> None:
+        """In one write, after all renewals: when a store comes back every lease is late, and none can wait for figures."""
         try:
-            self._store.count(Count.RENEWED_LATE, [own.id])
+            self._store.count(Count.RENEWED_LATE, ids)
         except StoreError as error:
-            logger.warning("a lease that was renewed late could not be counted: %s", error)
+            logger.warning("%d leases that were renewed late could not be counted: %s", len(ids), error)
 
 
 class _Held:

@@ -16,7 +16,8 @@ from celery_guard.contract.retry import Retry
 from celery_guard.contract.timing import Timing
 from celery_guard.errors import LeaseLost
 from celery_guard.flow.context import RunningJob, ownership_of
-from celery_guard.flow.lease import LeaseKeeper
+from celery_guard.flow.lease import LeaseKeeper, _Held
+from celery_guard.flow.ownership import Ownership
 from celery_guard.flow.run import Runner
 from celery_guard.flow.skew import LIMIT, Skew
 from celery_guard.flow.sweep import Sweep
@@ -25,10 +26,11 @@ from celery_guard.job.instant import Instant
 from celery_guard.job.outcome import Outcome, Returned, Stopped
 from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import State
+from celery_guard.job.tally import Count
 from celery_guard.settings import read_settings
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import new_job
-from celery_guard.testing.conformance.moves import accept, eventually, found
+from celery_guard.testing.conformance.moves import accept, eventually, found, start
 
 
 class Bodied:
@@ -132,6 +134,33 @@ def test_lock_3_a_clock_that_is_stepped_during_a_run_neither_frees_nor_keeps_its
 
     assert node.run(job.id, body) == Done(1, told=True)
     assert found(store, job.id).crashes == 0
+
+
+def test_leases_that_were_all_late_are_renewed_first_and_then_counted_in_one_write(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an outage of the store: a write for each of them would let those lapse that come last."""
+    calls: list[tuple[str, int]] = []
+    renew, count = store.renew, store.count
+
+    def renewed(leases: Any, lease: timedelta) -> Any:
+        calls.append(("renew", len(leases)))
+        return renew(leases, lease)
+
+    def counted(what: Count, ids: Any) -> None:
+        calls.append((what.value, len(ids)))
+        count(what, ids)
+
+    monkeypatch.setattr(store, "renew", renewed)
+    monkeypatch.setattr(store, "count", counted)
+    long_ago = time.monotonic() - 3600
+    lengths = [timedelta(seconds=seconds) for seconds in (30, 30, 60)]
+    owns = [Ownership(start(store), store, lease, None, long_ago) for lease in lengths]
+    LeaseKeeper(store)._renew([_Held(own, lease, Timing()) for own, lease in zip(owns, lengths, strict=True)])
+    assert calls == [("renew", 2), ("renew", 1), ("renewed_late", 3)]
+    assert [own.owned() for own in owns] == [True] * 3
+    [total] = [one.total for one in store.counted() if one.what is Count.RENEWED_LATE]
+    assert total == 3
 
 
 def test_bodies_that_are_shorter_than_a_third_of_their_lease_do_not_wake_the_keepers_thread(store: Store) -> None:

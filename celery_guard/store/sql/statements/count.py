@@ -160,7 +160,7 @@ def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
         .order_by(job.c.counted, job.c.finished)
         .limit(limit)
     )
-    return found.with_for_update(skip_locked=True) if skip_locked else found
+    return found.with_for_update(skip_locked=skip_locked)
 
 
 def still_uncounted(ids: Collection[str]) -> Select[Any]:
@@ -217,7 +217,7 @@ def beside() -> Insert:
 def parts(limit: int, skip_locked: bool) -> Select[Any]:
     """Parts that are to be put together."""
     found = select(count).where(count.c.part != literal_column("''")).order_by(count.c.part).limit(limit)
-    return found.with_for_update(skip_locked=True) if skip_locked else found
+    return found.with_for_update(skip_locked=skip_locked)
 
 
 def drop_parts(keys: Sequence[tuple[str, str, str]]) -> Delete:

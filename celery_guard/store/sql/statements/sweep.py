@@ -73,7 +73,7 @@ def over(limit: int, skip_locked: bool) -> Select[Any]:
     """Jobs whose time is over."""
     columns = (job.c.id, job.c.state, job.c.task, job.c.tenant)
     found = select(*columns).where(job.c.keep_until <= now()).order_by(job.c.keep_until).limit(limit)
-    return found.with_for_update(skip_locked=True) if skip_locked else found
+    return found.with_for_update(skip_locked=skip_locked)
 
 
 def forget(table: Table, ids: Collection[str]) -> Delete:

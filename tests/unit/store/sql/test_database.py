@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.selectable import Select
 
 from celery_guard.errors import KeyBusy, StoreUnavailableError
+from celery_guard.job.tally import Count
 from celery_guard.store.patience import Patience
 from celery_guard.store.sql import SqlStore
+from celery_guard.store.sql.count import fold
 from celery_guard.store.sql.statement import Link
+from celery_guard.store.sql.statements.count import parts, uncounted
+from celery_guard.store.sql.statements.sweep import over
 from celery_guard.testing.conformance.builders import new_job
-from celery_guard.testing.conformance.moves import start, taken_ids
+from celery_guard.testing.conformance.moves import eventually, start, taken_ids
 
 
 class _Interrupted(Exception):
@@ -192,6 +199,45 @@ def test_a_server_that_cannot_pass_over_locked_rows_is_found_out_once(mariadb_ur
     assert [store._passing_locked(work) for _ in range(3)] == ["done"] * 3
     assert tried == [True, False, False, False]
     store.close()
+
+
+def test_where_locked_rows_cannot_be_passed_over_they_are_waited_for_and_each_thing_is_added_up_once(
+    mariadb_url: str,
+) -> None:
+    store = SqlStore(mariadb_url)
+    store.upgrade()
+    store._skip_locked = False
+    task = new_job().task
+    granted = start(store)
+    before = _fenced(store, task)
+    store.count(Count.FENCED, [granted.id] * 3)
+    waiting = text(
+        "SELECT COUNT(*) FROM information_schema.processlist "
+        "WHERE db = DATABASE() AND id <> CONNECTION_ID() AND info LIKE '%guard_count%'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+
+        def first(connection: Connection, again: bool) -> Future[int]:
+            fold(connection, 500, skip_locked=False)
+            second = pool.submit(store.fold, 500)
+            with store._database.engine.connect() as other:
+                eventually(lambda: other.execute(waiting).scalar_one())
+            return second
+
+        store._database.begin(first).result(timeout=60)
+    assert _fenced(store, task) - before == 3
+    store.close()
+
+
+def _fenced(store: SqlStore, task: str) -> int:
+    return sum(one.total for one in store.counted() if (one.what, one.task) == (Count.FENCED, task))
+
+
+@pytest.mark.parametrize("select", [over, parts, uncounted])
+def test_what_is_deleted_or_added_up_is_locked_where_it_is_read(select: Callable[[int, bool], Select[Any]]) -> None:
+    """Otherwise a dead letter that is replayed at that moment would lose its message."""
+    assert str(select(5, False).compile(dialect=mysql.dialect())).endswith(" FOR UPDATE")
+    assert str(select(5, True).compile(dialect=mysql.dialect())).endswith(" FOR UPDATE SKIP LOCKED")
 
 
 def test_relays_share_the_work_where_locked_rows_cannot_be_passed_over(store: SqlStore) -> None:
