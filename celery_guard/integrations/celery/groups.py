@@ -7,8 +7,8 @@ commits. If a member cannot be sent, none that was gathered with it is accepted.
 A chord's header may be a generator that takes its time, and its first members are to run meanwhile. So the first is written at once, for nobody knows when the
 second comes; what was gathered is written as soon as the walk has paused, and whenever there are a thousand.
 
-Members are known by ``add_to_parent=False``, which Celery says of nothing else that it sends: whose handle is given to somebody is written at once,
-also by a caller who holds a producer of the app's open.
+Members are known by the id of their group, or (heads of chains) by what is behind them, together with ``add_to_parent=False``. Whose handle is given to
+somebody is written at once, also by a caller who holds a producer of the app's open.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def gathering_members(
 def members_of(sender: Sender, options: Mapping[str, Any]) -> Members | None:
     """Where a send with these options is gathered, if it is a member of a group that is being sent."""
     found = _members.get()
-    if found is None or options.get("add_to_parent") is not False or found.sender is not sender:
+    if found is None or found.sender is not sender:
         return None
-    return found
+    is_member = options.get("add_to_parent") is False and (options.get("group_id") or options.get("chain"))
+    return found if is_member else None

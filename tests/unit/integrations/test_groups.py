@@ -70,7 +70,7 @@ def test_members_that_come_slowly_are_written_and_run_meanwhile(
     with app.producer_or_acquire() as producer:
         for n in range(4):
             clock[0] += 1
-            add.apply_async((n,), producer=producer, add_to_parent=False)
+            add.apply_async((n,), producer=producer, add_to_parent=False, group_id="g")
             seen.append(len(ids(app)))
     assert (seen, writes) == ([1, 2, 3, 4], [1, 1, 1, 1])
 
@@ -124,6 +124,25 @@ def test_who_holds_a_producer_open_has_each_job_at_once(app: Celery, add: Any, w
         sent = group(add.s(2), add.s(3)).apply_async(producer=producer)
         assert ids(app) == {one.id, *(member.id for member in sent.results)}
     assert writes == [1, 2]
+
+
+def test_a_job_whose_handle_was_given_out_is_there_whatever_its_sender_does_then(app: Celery, add: Any) -> None:
+    """``add_to_parent=False`` is a word of everybody's."""
+    sent = []
+    with pytest.raises(KeyError), app.producer_or_acquire() as producer:
+        sent.append(add.apply_async((1,), producer=producer, add_to_parent=False))
+        raise KeyError
+    assert ids(app) == {sent[0].id}
+
+
+def test_what_is_no_member_goes_with_its_transaction_also_inside_an_open_producer(app: Celery, add: Any) -> None:
+    engine = create_engine(app.guard.settings.store)
+    with Session(engine) as session:
+        with app.producer_or_acquire(), app.guard.using(session):
+            add.apply_async((1,), add_to_parent=False)
+        session.rollback()
+    engine.dispose()
+    assert ids(app) == set()
 
 
 def test_members_without_a_guard_go_celerys_own_way(app: Celery, add: Any, writes: list[int]) -> None:
