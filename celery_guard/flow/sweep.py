@@ -42,6 +42,8 @@ logger = logging.getLogger("celery_guard.sweep")
 _LIMIT = 500
 #: So many times for what has ended, which may be much more.
 _FOLDS = 20
+#: After a step of a replay, which counts its jobs, a relay does other things for so many times longer.
+_SHARE = 4
 
 
 class Sweep:
@@ -68,6 +70,7 @@ class Sweep:
         self._next = 0.0
         self._driver = Driver(store)
         self._replays = 0
+        self._drive_next = 0.0
         self._crash_backoff = Backoff(settings.crash_base.total_seconds(), settings.crash_cap.total_seconds())
 
     def maybe(self) -> None:
@@ -76,12 +79,15 @@ class Sweep:
         if now >= self._next:
             self._next = now + self._settings.sweep_every.total_seconds() * self._draw.uniform(0.8, 1.2)
             self.once()
-        elif self._replays:
+        elif self._replays and now >= self._drive_next:
             self.drive()
 
     def drive(self) -> int:
         """One step of each replay that runs; how many there are. Raises ``StoreError``."""
+        began = time.monotonic()
         self._replays = self._driver.once()
+        ended = time.monotonic()
+        self._drive_next = ended + _SHARE * (ended - began)
         return self._replays
 
     def once(self) -> int:

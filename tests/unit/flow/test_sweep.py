@@ -128,6 +128,27 @@ def test_the_sweep_waits_between_two_passes(store: Store) -> None:
     assert found(store, second.id).state is State.RUNNING
 
 
+def test_a_replay_whose_steps_take_long_leaves_a_relay_the_most_of_its_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("celery_guard.flow.sweep.time.monotonic", lambda: now[0])
+    sweep = sweep_on(store, sweep_every=3600)
+    steps: list[float] = []
+
+    class Slow:
+        def once(self) -> int:
+            steps.append(now[0])
+            now[0] += 0.1
+            return 1
+
+    sweep._driver = Slow()  # type: ignore[assignment]
+    while now[0] < 1002:
+        sweep.maybe()
+        now[0] += 0.01
+    assert 4 <= len(steps) <= 5
+
+
 def test_messages_in_quarantine_are_kept_as_long_as_dead_letters(store: Store) -> None:
     words = {"headers": "", "content_type": "", "content_encoding": "", "reason": "nobody could open it"}
     store.quarantine(queue="default", body=b"?", **words)
