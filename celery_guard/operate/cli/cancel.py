@@ -134,9 +134,10 @@ def _say(target: Target, answers: list[Cancelled], by: Actor, reason: str, *, na
         target.terminal.say(f"{one_line(answer.id)}  {_words(answer)}")
     done = sum(answer.answer == "cancelled" for answer in answers)
     asked = sum(answer.answer == "asked" for answer in answers)
-    target.terminal.note(
-        f"{done} cancelled, {asked} asked to stop, {len(answers) - done - asked} too late, by {by.name}: {reason}"
-    )
+    missing = sum(answer.state is None for answer in answers)
+    late = len(answers) - done - asked - missing
+    not_there = f", {missing} not found" if missing else ""
+    target.terminal.note(f"{done} cancelled, {asked} asked to stop, {late} too late{not_there}, by {by.name}: {reason}")
 
 
 def _words(answer: Cancelled) -> str:

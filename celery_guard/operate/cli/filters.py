@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from celery_guard.contract.failure_class import FailureClass
 from celery_guard.flow.admin.actor import Actor, Role, user_name
 from celery_guard.flow.admin.letters import Letters
 
@@ -76,7 +77,7 @@ _FILTERS: dict[str, tuple[str, Any, str]] = {
     "queue": ("queue", str, "Only of this queue."),
     "tenant": ("tenant", str, "Only of this tenant."),
     "cause": ("cause", str, "Only of this cause group: what failed alike."),
-    "failure_class": ("class", str, "Only of this failure class."),
+    "failure_class": ("class", click.Choice([str(found) for found in FailureClass]), "Only last failed like this."),
     "older": ("older", AGE, "Only accepted longer ago: 2h, 7d."),
     "younger": ("younger", AGE, "Only accepted since: 2h, 7d."),
 }

@@ -83,7 +83,7 @@ def show(target: Target, number: int, reveal: bool, reason: str | None, by: Acto
             ("state", message.state),
             (message.state, when(message.handled)),
             ("why", message.why),
-            ("size", f"{message.size} bytes" + ("" if reveal else " (--reveal shows them)")),
+            ("size", f"{message.size} bytes" + ("" if reveal else " (--reveal --role admin --reason TEXT shows them)")),
             *shown.items(),
         ]
     )

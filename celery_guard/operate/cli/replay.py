@@ -118,14 +118,23 @@ def _watched(target: Target, id: str, by: Actor) -> Replay:
     replays = target.admin.dlq.replays
     found = replays.show(id, by=by)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         shown = bar.add_task("", total=found.total)
         while found.state in _GOES_ON:
             bar.update(shown, completed=_over(found), description=f"replay {id}, wave {found.wave}: {_counts(found)}")
             time.sleep(_LOOK)
             found = replays.show(id, by=by)
     target.terminal.say(_line(found))
+    _say_what_next(target, found)
     return found
+
+
+def _say_what_next(target: Target, found: Replay) -> None:
+    if found.state is ReplayState.STOPPED:
+        groups, resume, abort = (
+            target.typed("dlq", *words) for words in (["groups"], ["resume", found.id], ["abort", found.id])
+        )
+        target.terminal.note(f"It has stopped itself. See what failed: {groups}. Then type: {resume}, or: {abort}")
 
 
 def _over(found: Replay) -> int:
@@ -185,6 +194,7 @@ def replays(target: Target, id: str | None, limit: int, by: Actor) -> None:
     )  # fmt: skip
     for each in skipped:
         target.terminal.say(f"{one_line(each.id)}  skipped: {one_line(each.why)}")
+    _say_what_next(target, one)
 
 
 def _moves(name: str, help: str) -> click.Command:

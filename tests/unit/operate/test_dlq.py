@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from celery_guard.job.replay import ReplayState
 from celery_guard.job.state import State
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
@@ -204,3 +205,18 @@ def test_a_replay_that_is_watched_shows_its_end(run: Run, store: Store, monkeypa
     result = run("dlq", "replay", id, "--reason", "r", "--watch", store=store)
     assert result.exit_code == 0
     assert "is done: 1 succeeded" in result.stdout
+
+
+def test_a_replay_that_has_stopped_itself_says_what_to_type_next(run: Run, store: Store) -> None:
+    letters(store, 2)
+    id = answer_of(run("dlq", "replay", "--all", "--reason", "r", "--json", store=store))["replay"]["id"]
+    going_on = run("dlq", "replays", id, store=store)
+    store.replay_move(id, [ReplayState.RUNNING], ReplayState.STOPPED, "1 died again")
+    stopped = run("dlq", "replays", id, store=store)
+    for words in ("dlq groups", f"dlq resume {id}", f"dlq abort {id}"):
+        assert (words in going_on.stderr, words in stopped.stderr) == (False, True)
+
+
+def test_a_failure_class_that_there_is_not_is_refused_with_those_that_there_are(run: Run, store: Store) -> None:
+    result = run("dlq", "replay", "--class", "transiant", "--preview", store=store)
+    assert (result.exit_code, "'transient'" in result.stderr) == (2, True)

@@ -137,6 +137,12 @@ def test_one_cancel_that_came_too_late_does_not_hinder_the_others(run: Run) -> N
     assert result.exit_code == 1
 
 
+def test_a_job_that_is_not_there_is_not_said_to_have_been_cancelled_too_late(run: Run) -> None:
+    store = Canned(job=None, cancel=lambda id: Cancelled(id, "too late", None))
+    result = run("jobs", "cancel", "7e1f", "--reason", "r", "--actor", "ann", store=store)
+    assert result.stderr == "0 cancelled, 0 asked to stop, 0 too late, 1 not found, by ann: r\n"
+
+
 # -- dlq ------------------------------------------------------------------------------------------------------------
 
 
