@@ -135,12 +135,8 @@ class Runner:
                 written = self._settle(own, settlement)
             except StoreError:
                 raise
-            except KeyBusy as busy:
-                outcome = Contended(busy)
-                settlement, ending = self._conclude(delivery, granted, outcome, own)
-                written = self._store.settle(settlement)
-            except Exception as error:  # noqa: BLE001 - the database has something against the body's own writes
-                outcome = Failed(error)
+            except Exception as error:  # noqa: BLE001 - a key is being taken; or the database has something against the body's own writes
+                outcome = Contended(error) if isinstance(error, KeyBusy) else Failed(error)
                 settlement, ending = self._conclude(delivery, granted, outcome, own)
                 written = self._store.settle(settlement)
         finally:
