@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from celery_guard.job.tally import Count, Counted, Standing
+from celery_guard.store.calls import batches
 
 from . import rows
 from .statement import Link, Row
@@ -98,10 +99,10 @@ def _put_together(connection: Connection, limit: int, skip_locked: bool) -> int:
 
 def _add(connection: Connection, totals: dict[_Series, int]) -> None:
     """In one order everywhere, so that two who add at once do not wait for each other in a circle."""
-    statement = statements.add(connection.dialect.name)
-    for (what, task, state, reason, failure_class), total in sorted(totals.items()):
-        values = {"part_": "", "what_": what, "task_": task, "state_": state, "reason_": reason}
-        connection.execute(statement, {**values, "failure_class_": failure_class, "total_": total})
+    names = ("part", "what", "task", "state", "reason", "failure_class", "total")
+    written = [dict(zip(names, ("", *series, total), strict=True)) for series, total in sorted(totals.items())]
+    for batch in batches(written):
+        connection.execute(statements.add(connection.dialect.name, batch))
 
 
 def _totals(found: Iterable[Row]) -> dict[_Series, int]:

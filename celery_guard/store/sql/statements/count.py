@@ -7,7 +7,7 @@ reading looks at the totals and at the few rows that are not in them yet, howeve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -173,15 +173,15 @@ def folded(ids: Collection[str]) -> Update:
     return update(job).where(job.c.id.in_(ids)).values(counted=literal_column("-1"))
 
 
-def add(dialect: str) -> Any:
-    """Add to a total; of an instant, keep the later one."""
-    labels = ("part", "what", "task", "state", "reason", "failure_class")
-    row = {name: given(name) for name in labels} | {"total": given("total", BigInteger)}
+def add(dialect: str, totals: Sequence[Mapping[str, Any]]) -> Any:
+    """Add to totals, each a row of the table; of an instant, keep the later one."""
     if dialect in ("mysql", "mariadb"):
-        new = mysql.insert(count).values(row)
+        new = mysql.insert(count).values(list(totals))
         return new.on_duplicate_key_update(total=_sum(new.inserted.total))
-    written = postgresql.insert(count).values(row)
-    return written.on_conflict_do_update(index_elements=list(labels), set_={"total": _sum(written.excluded.total)})
+    written = postgresql.insert(count).values(list(totals))
+    return written.on_conflict_do_update(
+        index_elements=list(count.primary_key), set_={"total": _sum(written.excluded.total)}
+    )
 
 
 def _sum(new: ColumnElement[int]) -> ColumnElement[int]:
