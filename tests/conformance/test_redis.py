@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from celery_guard.job.audit import NewAudit, Outcome
 from celery_guard.job.state import ENDED, State
 from celery_guard.job.verdict import Accepted, Duplicate
 from celery_guard.store import open_store
@@ -45,6 +46,18 @@ def test_jobs_that_come_together_leave_in_the_order_in_which_they_came(store: St
     accept(store, *jobs)
     assert taken_ids(store, limit=2000) == [job.id for job in jobs]
     assert [job.id for job in store.jobs(limit=2000)] == [job.id for job in reversed(jobs)]
+
+
+def test_rows_of_the_audit_that_were_evicted_are_passed_over(store: Store, subject: Subject) -> None:
+    """A sweep that failed at one would forget nothing any more."""
+    said = {"entry": "e", "outcome": Outcome.DONE, "actor": "ann", "role": "", "origin": "", "action": "a"}
+    store.audit([NewAudit(token=f"token {number}", **said) for number in range(3)])  # type: ignore[arg-type]
+    place, _, name = subject.url.partition("?name=")
+    with redis.Redis.from_url(place) as client:
+        assert client.delete(f"{{guard:{name}}}:audit:2") == 1
+    assert [entry.number for entry in store.audited()] == [3, 1]
+    assert store.retain_audit(timedelta(0), 10) == 3
+    assert store.audited() == []
 
 
 class _Dies(BaseException):

@@ -18,11 +18,12 @@ end
 local found, reached = {}, 0
 for _, number in ipairs(numbers) do
     local text = redis.call('HGET', STORE .. 'audit:' .. number, 'row')
-    local row = cjson.decode(text)
-    if given.since and tonumber(row.at) < NOW - given.since then
+    -- false: it was evicted
+    local row = text and cjson.decode(text)
+    if row and given.since and tonumber(row.at) < NOW - given.since then
         return { 0, unpack(found) }
     end
-    if wanted(row) then
+    if row and wanted(row) then
         found[#found + 1] = { number, text }
         if #found == given.limit then
             return { number, unpack(found) }
