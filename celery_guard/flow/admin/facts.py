@@ -43,7 +43,7 @@ def gather(store: Store, settings: Settings, asking: Asking, queues: Sequence[st
             max_publications=settings.max_publications,
         )
     except StoreError as error:
-        return Facts(now=datetime.now(timezone.utc), store_out=f"[{error.code}] {error}")
+        return Facts(now=datetime.now(timezone.utc), store_out=f"[{error.code}] {' '.join(str(error).split())}")
 
 
 def gather_about(store: Store, job: Job, knows: Callable[[str], bool]) -> Subject:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.admin.blocker import CODES, Blocker, Facts, Live, Subject
 from celery_guard.flow.admin.explain import LATE, explain_job, explain_system
+from celery_guard.flow.admin.facts import gather
 from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.store.protocol import Backlog, Heartbeat
@@ -193,3 +195,12 @@ def test_every_answer_has_a_code_of_the_table_and_none_is_empty() -> None:
         seen |= {blocker.code for blocker in found}
     assert seen <= {*CODES}
     assert {"EXPLAIN-101", "EXPLAIN-103", "EXPLAIN-130", "EXPLAIN-141", "EXPLAIN-180", "EXPLAIN-192"} <= seen
+
+
+def test_what_a_store_that_is_out_says_is_one_line() -> None:
+    class Out:
+        def check(self) -> None:
+            raise StoreUnavailableError("connection refused\n\tIs the server running?\n")
+
+    unused: Any = None
+    assert gather(cast(Any, Out()), unused, unused).store_out == "[GUARD-301] connection refused Is the server running?"
