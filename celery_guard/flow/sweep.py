@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from celery_guard.contract.backoff import Backoff
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.failure_class import FailureClass
+from celery_guard.errors import StoreError
 from celery_guard.job import event
 from celery_guard.job.decide import Next, after_crash
 from celery_guard.job.event import Tell, tell_nobody
@@ -83,9 +84,13 @@ class Sweep:
             self.drive()
 
     def drive(self) -> int:
-        """One step of each replay that runs; how many there are. Raises ``StoreError``."""
+        """One step of each replay that runs; how many there are. One that cannot be driven keeps nobody from recovering and publishing."""
         began = time.monotonic()
-        self._replays = self._driver.once()
+        try:
+            self._replays = self._driver.once()
+        except StoreError as error:
+            logger.warning("replays could not be driven, the next sweep tries again: %s", error)
+            self._replays = 0
         ended = time.monotonic()
         self._drive_next = ended + _SHARE * (ended - began)
         return self._replays

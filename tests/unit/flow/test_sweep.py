@@ -9,6 +9,7 @@ import pytest
 
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.retry import Retry
+from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.sweep import Sweep
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
@@ -147,6 +148,20 @@ def test_a_replay_whose_steps_take_long_leaves_a_relay_the_most_of_its_time(
         sweep.maybe()
         now[0] += 0.01
     assert 4 <= len(steps) <= 5
+
+
+def test_a_replay_that_cannot_be_driven_keeps_nobody_from_recovering(store: Store) -> None:
+    sweep = sweep_on(store)
+    granted, _ = lapse(store)
+
+    class Broken:
+        def once(self) -> int:
+            raise StoreUnavailableError("a row of the replay was evicted")
+
+    sweep._driver = Broken()  # type: ignore[assignment]
+    sweep.maybe()
+    assert found(store, granted.id).reason is Reason.LOST
+    sweep.maybe()
 
 
 def test_messages_in_quarantine_are_kept_as_long_as_dead_letters(store: Store) -> None:
