@@ -194,7 +194,9 @@ def _is_over(attempt: Attempt) -> bool:
 
 def _lapse_error(attempt: Attempt, next: Next) -> Exception:
     if next.reason in (Reason.TIME_LIMIT, Reason.RETRY):
-        return TimeoutError(f"time limit: the attempt ran for {attempt.age} and was ended, or hung")
+        return TimeoutError(
+            f"time limit: the attempt ran for {attempt.age.total_seconds():.1f} s and was ended, or hung"
+        )
     return RuntimeError(
-        f"worker lost: the process {attempt.owner} did not renew its lease, which ended {attempt.leased} after the start"
+        f"worker lost: the process {attempt.owner} did not renew its lease, which ended {attempt.leased.total_seconds():.1f} s after the start"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +40,7 @@ def test_a_job_whose_lease_lapsed_comes_back(store: Store) -> None:
     assert sweep_on(store).recover_lapsed() == 1
     row = found(store, granted.id)
     assert (row.state, row.reason, row.crashes) == (State.PENDING, Reason.LOST, 1)
+    assert re.search(r"which ended \d+\.\d s after the start$", row.failures[0].message)
 
 
 def test_a_job_whose_owner_came_back_is_left_to_it(store: Store) -> None:
