@@ -94,6 +94,22 @@ class TestReplays:
         assert [found(store, one).reason for one in ids[:2]] == [Reason.REPLAY] * 2
         assert store.replay_observe(id, 1, 1).counts == {_R: 2, _W: 1}
 
+    def test_those_that_wait_for_a_retry_do_not_hide_who_dies_behind_them(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # a store looks at so many of them at a time
+        room = "redis.operators._BUDGET" if "redis" in type(store).__module__ else "sql.replays._LOOK"
+        monkeypatch.setattr(f"celery_guard.store.{room}", 2)
+        ids = _dead(store, 4)
+        id = _begun(store, ids)
+        assert _release(store, id, 1, 2) + _release(store, id, 1, 2) == 4
+        for one in ids:
+            assert store.settle(retried(claim(store, one), delay=NONE, failure=failure(failure_class="transient")))
+        eventually(lambda: store.replay_observe(id, 1, 1).counts == {ItemState.FAILING: 4})
+        assert store.settle(dead(claim(store, ids[3])))
+        seen = [store.replay_observe(id, 1, 1).counts for _ in range(3)]
+        assert seen[-1] == {ItemState.FAILING: 3, ItemState.FAILED: 1}
+
     @pytest.mark.parametrize("state", [ReplayState.PAUSED, ReplayState.STOPPED, ReplayState.ABORTED, ReplayState.DONE])
     def test_nothing_is_released_while_it_does_not_run(self, store: Store, state: ReplayState) -> None:
         ids = _dead(store, 1)

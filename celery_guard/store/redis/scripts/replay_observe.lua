@@ -19,8 +19,21 @@ local function what_became(row, item)
     return count(row.retries) > 0 and 'failing' or nil
 end
 
+-- Of more than one look takes, the next look goes on behind this one: those that wait for a retry must not hide who comes behind them.
+local function looked_at(state)
+    local index, place = STORE .. 'replay_state:' .. given.id .. ':' .. state, 'looked_' .. state
+    local many = redis.call('ZCARD', index)
+    if many <= given.limit then
+        return redis.call('ZRANGE', index, 0, -1)
+    end
+    local from = tonumber(redis.call('HGET', STORE .. 'replay:' .. given.id, place) or 0)
+    from = from < many and from or 0
+    redis.call('HSET', STORE .. 'replay:' .. given.id, place, from + given.limit)
+    return redis.call('ZRANGE', index, from, from + given.limit - 1)
+end
+
 for _, state in ipairs({ 'released', 'failing' }) do
-    for _, job in ipairs(redis.call('ZRANGE', STORE .. 'replay_state:' .. given.id .. ':' .. state, 0, given.limit - 1)) do
+    for _, job in ipairs(looked_at(state)) do
         local item = place_of(given.id, job)
         local to, why = what_became(read(job), item)
         if to and to ~= state then

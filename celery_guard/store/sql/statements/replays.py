@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Integer, case, delete, exists, func, insert, literal, literal_column, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
@@ -147,10 +162,18 @@ def on_their_way(id: str, state: ItemState, limit: int) -> Select[Any]:
             job.c.replays.label("replays_now"),
         )
         .outerjoin(job, job.c.id == replay.c.job)
-        .where(replay.c.batch == id, replay.c.state == state.value)
+        .where(replay.c.batch == id, replay.c.state == state.value, _may_have_changed(state))
         .order_by(replay.c.position)
         .limit(limit)
     )  # fmt: skip
+
+
+def _may_have_changed(state: ItemState) -> ColumnElement[bool]:
+    """Not one that fails and still waits for its own retry: many of those must not hide who comes behind them."""
+    if state is not ItemState.FAILING:
+        return true()
+    waits = job.c.state.in_([fixed(one) for one in (State.PENDING, State.SENT, State.RUNNING)])
+    return or_(job.c.id.is_(None), ~waits, job.c.replays != replay.c.replays)
 
 
 def ended_as(id: str, was: ItemState, ids: Collection[str], to: ItemState, why: str) -> Update:
