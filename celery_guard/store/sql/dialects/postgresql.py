@@ -18,8 +18,11 @@ _CONNECT_TIMEOUT = 10
 _PREPARE_AFTER = 5
 
 #: Only on a session that is this connection's alone. A plan that is made for a small table is kept while the table grows, so it must not be
-#: one that reads all of it.
-_SETTLE_IN = "SELECT CASE WHEN pg_backend_pid() = %s THEN set_config('enable_seqscan', 'off', false) END"
+#: one that reads all of it. Where there is no other, that plan counts as very expensive, and would be compiled for a fifth of a second.
+_SETTLE_IN = (
+    "SELECT CASE WHEN pg_backend_pid() = %s "
+    "THEN set_config('enable_seqscan', 'off', false) || set_config('jit', 'off', false) END"
+)
 
 
 def _greet(connection: Any, own: bool) -> None:

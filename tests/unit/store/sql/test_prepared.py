@@ -55,6 +55,10 @@ def test_no_plan_that_is_kept_reads_a_whole_table(prepared: SqlStore) -> None:
     assert _asked(prepared, "SHOW enable_seqscan") == ["off"]
 
 
+def test_no_plan_is_compiled(prepared: SqlStore) -> None:
+    assert _asked(prepared, "SHOW jit") == ["off"]
+
+
 def test_what_was_prepared_for_older_tables_is_prepared_anew(prepared: SqlStore, url: str) -> None:
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
         other.execute("ALTER TABLE guard_job ALTER COLUMN tenant TYPE text")
