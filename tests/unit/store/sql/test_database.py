@@ -212,8 +212,8 @@ def test_where_locked_rows_cannot_be_passed_over_they_are_waited_for_and_each_th
     before = _fenced(store, task)
     store.count(Count.FENCED, [granted.id] * 3)
     waiting = text(
-        "SELECT COUNT(*) FROM information_schema.processlist "
-        "WHERE db = DATABASE() AND id <> CONNECTION_ID() AND info LIKE '%guard_count%'"
+        "SELECT COUNT(*) FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id "
+        "WHERE db = DATABASE() AND trx_state = 'LOCK WAIT'"
     )
     with ThreadPoolExecutor(1) as pool:
 
