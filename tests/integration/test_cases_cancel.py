@@ -29,7 +29,7 @@ def assert_withdrawn(fleet: Fleet, id: str) -> None:
 def test_cancel_1_i_a_job_that_was_cancelled_while_no_worker_ran_never_starts(fleet: Fleet) -> None:
     app = fleet.app
     by_command, by_celery = app.note.delay("by command"), app.note.delay("by celery")
-    (answer,) = typed(fleet, "jobs", "cancel", by_command.id)
+    (answer,) = typed(fleet, "jobs", "cancel", by_command.id, "--reason", "test")
     assert answer["answer"] == "cancelled"
     by_celery.revoke()
     fleet.worker("prefork", 1)
@@ -63,7 +63,7 @@ def test_cancel_1_iii_a_cancel_does_not_hit_the_next_job_of_the_same_process(fle
     fleet.until(b.id, "running")
     assert_withdrawn(fleet, a.id)
     dashboard.control.revoke(a.id, terminate=True, signal="SIGKILL")
-    (answer,) = typed(fleet, "jobs", "cancel", a.id, status=1)
+    (answer,) = typed(fleet, "jobs", "cancel", a.id, "--reason", "test", status=1)
     assert answer["answer"] == "too late"
     fleet.raise_flag("b")
     assert b.get(timeout=30) == "b"
@@ -78,7 +78,7 @@ def test_cancel_1_a_cancel_after_the_end_is_too_late_and_changes_nothing(standin
     assert result.get(timeout=30) == 5
     eventually(lambda: found(standing, result.id).told)
     before = found(standing, result.id)
-    (answer,) = typed(standing, "jobs", "cancel", result.id, status=1)
+    (answer,) = typed(standing, "jobs", "cancel", result.id, "--reason", "test", status=1)
     assert (answer["answer"], answer["state"]) == ("too late", "succeeded")
     result.revoke(terminate=True)
     assert found(standing, result.id) == before

@@ -57,7 +57,7 @@ def test_lock_1_a_held_key_says_who_holds_it_and_until_when_and_an_operator_free
     assert shown["key"] == found(standing, first.id).key
     assert shown["owner"]
     assert shown["started"] < shown["due"]
-    (answer,) = typed(standing, "jobs", "cancel", first.id)
+    (answer,) = typed(standing, "jobs", "cancel", first.id, "--reason", "test")
     assert answer["answer"] == "asked"
     assert standing.settled(first.id).state is State.CANCELLED
     assert unique.delay(n).get(timeout=30) == "well"
