@@ -64,7 +64,7 @@ def test_monitors_that_ask_for_it_are_told_what_was_sent(make_fleet: Callable[..
             fleet.relay()
             eventually(lambda: _heard(listening) and told.keys() >= set(ids), what="an event for each")
     event = told[ids[2]]
-    assert (event["name"], event["args"], event["queue"]) == ("tests.integration.app.add", "(2, 1)", fleet.queue)
+    assert (event["name"], event["args"], event["queue"]) == ("tests.integration.app.add", "(***, ***)", fleet.queue)
 
 
 def _heard(connection: Any) -> bool:
