@@ -200,6 +200,7 @@ def test_dlq_1_what_was_cancelled_or_has_succeeded_under_its_key_is_skipped_with
     assert getattr(answer, "holder", fine) == fine
 
 
+@pytest.mark.timeout(400)
 def test_a_dependency_that_fails_again_after_a_while_stops_the_replay_and_the_rest_stay_letters(
     shell: Shell, store: Store
 ) -> None:
