@@ -94,7 +94,7 @@ def until(
     store: Store, id: str, fails: Callable[[str], bool] = lambda id: False, between: Callable[[], None] = lambda: None
 ) -> None:
     """Work until the replay does not go on any more."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + 4 * PATIENCE
     while state_of(store, id) is ReplayState.RUNNING:
         assert time.monotonic() < end, store.replay_of(id)
         if not work(store, fails):

@@ -64,7 +64,7 @@ def test_obs_1_counters_are_what_the_rows_and_the_bodies_say_though_children_are
         return sum(fleet.store.counts().get(state, 0) for state in ended) == len(sent)
 
     eventually(done, 150, "all have ended")
-    assert worker.terminate() == 0
+    assert worker.terminate(120) == 0
     after = scraped(fleet)
     rows = [fleet.job(one.id) for one in sent]
     states, bodies = Counter(row.state.value for row in rows), Counter(fleet.marks())
