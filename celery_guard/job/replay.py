@@ -19,7 +19,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-__all__ = ["ItemState", "NewReplay", "Progress", "Replay", "ReplayState", "why_stop", "window"]
+__all__ = ["SAME_CAUSE", "ItemState", "NewReplay", "Progress", "Replay", "ReplayState", "why_stop", "window"]
+
+#: What a store notes of a job that died again of the cause it had died of before.
+SAME_CAUSE = "the same cause"
 
 _RAMP = (1, 5, 20, 80, 320)
 _WIDEST = 500

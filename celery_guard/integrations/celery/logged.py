@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import current_app, signals
 
-from celery_guard.contract.sensitive import Hidden
+from celery_guard.contract.sensitive import MASK, Hidden
 from celery_guard.job.envelope import HEADER
 from celery_guard.watch import logs
 from celery_guard.watch.json_lines import json_formatter
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     from .runtime import Runtime
 
-__all__ = ["connect", "masked_call", "note_attempt"]
-
-#: What stands in Celery's messages, events and lines where it would print an argument.
-_MASK = "***"
+__all__ = ["call_without_values", "connect", "note_attempt"]
 
 
 def connect() -> None:
@@ -46,10 +43,10 @@ def note_attempt(job: RunningJob, span: RunSpan) -> None:
     )  # fmt: skip
 
 
-def masked_call(args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
+def call_without_values(args: Any, kwargs: Mapping[str, Any]) -> dict[str, str]:
     """What Celery prints of a call in events and logs: how many arguments and which names, but no value."""
-    named = ", ".join(f"{name!r}: {_MASK}" for name in kwargs)
-    return {"argsrepr": f"({', '.join([_MASK] * len(args))})", "kwargsrepr": f"{{{named}}}"}
+    named = ", ".join(f"{name!r}: {MASK}" for name in kwargs)
+    return {"argsrepr": f"({', '.join([MASK] * len(args))})", "kwargsrepr": f"{{{named}}}"}
 
 
 def _begun(sender: Any = None, task_id: str | None = None, args: Any = (), kwargs: Any = None, **_: Any) -> None:

@@ -43,7 +43,7 @@ from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
 from .groups import members_of
 from .items import instead
-from .logged import masked_call
+from .logged import call_without_values
 from .passage import open_door
 from .private import hidden_of, said_safely
 from .result import handle_on, marked
@@ -205,7 +205,7 @@ class Sender:
         in_canvas = by_celery or any(options.get(option) for option in _CANVAS)
         expires = options.pop("expires", getattr(task, "expires", None))
         try:
-            shown = {} if contract is None else masked_call(args, kwargs)
+            shown = {} if contract is None else call_without_values(args, kwargs)
             captured = capture(self._app, name, args, kwargs, {**shown, **options, "task_id": task_id, "expires": None})
         except EncodeError as error:
             raise self._unencodable(name, args, kwargs, options, error) from error

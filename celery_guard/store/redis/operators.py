@@ -25,7 +25,7 @@ from typing import Any
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
 from celery_guard.job.letter import Handled, LetterGroup
-from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
+from celery_guard.job.replay import SAME_CAUSE, NewReplay, Progress, Replay, ReplayState
 from celery_guard.job.row import Job
 from celery_guard.job.text import clean
 from celery_guard.store.answers import Replayed
@@ -169,7 +169,7 @@ class RedisOperators(OpenStore):
 
     def replay_observe(self, id: str, wave: int, run: int) -> Progress:
         """Note what became of jobs that were sent again, and count."""
-        words = {"id": id, "wave": wave, "run": run, "limit": _BUDGET, "same": replays.SAME_CAUSE}
+        words = {"id": id, "wave": wave, "run": run, "limit": _BUDGET, "same": SAME_CAUSE}
         return replays.progress(self._server.run("replay_observe", words))
 
     def replay_release(self, id: str, wave: int, turn: int, count: int) -> int:

@@ -12,9 +12,7 @@ from celery_guard.job.text import clean
 
 from .rows import row_of
 
-__all__ = ["SAME_CAUSE", "counts", "given", "of", "progress"]
-
-SAME_CAUSE = "the same cause"
+__all__ = ["counts", "given", "of", "progress"]
 
 _TEXTS = ("actor", "role", "origin", "reason", "target")
 _NUMBERS = ("stop_share", "same_cause")

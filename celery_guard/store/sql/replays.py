@@ -20,14 +20,13 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from celery_guard.job.instant import microseconds
 from celery_guard.job.letter import Handled
-from celery_guard.job.replay import ItemState, NewReplay, Progress, Replay, ReplayState
+from celery_guard.job.replay import SAME_CAUSE, ItemState, NewReplay, Progress, Replay, ReplayState
 from celery_guard.job.state import ENDED, State
 
 from . import people, rows
 from .statements import replays as statements
 
 __all__ = [
-    "SAME_CAUSE",
     "add",
     "begin",
     "observe",
@@ -42,8 +41,6 @@ __all__ = [
 
 #: How many jobs that are on their way are looked at in one go.
 _LOOK = 1000
-
-SAME_CAUSE = "the same cause"
 
 
 def begin(connection: Connection, new: NewReplay) -> None:
