@@ -19,9 +19,6 @@ from celery_guard import Contract, Guard, GuardedTask
 from celery_guard.operate.cli.main import guard as command_line
 from celery_guard.watch import spans
 
-#: Nothing listens at port 1: what needs the broker fails at once.
-NOWHERE = "redis://127.0.0.1:1/0"
-
 
 class Spans:
     """The ended spans of a test, by name."""
@@ -55,25 +52,6 @@ def use(monkeypatch: pytest.MonkeyPatch, provider: Any) -> None:
     """Have this process trace with ``provider`` until the test ends: OpenTelemetry itself can be told only once."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     monkeypatch.setattr(spans, "_complained", set())
-
-
-@pytest.fixture
-def make_app(tmp_path: Path) -> Iterator[Callable[..., Celery]]:
-    """Make an app with a guard; settings of Celery's by keyword, of the guard's in ``guard``."""
-    made: list[Celery] = []
-
-    def make(guard: dict[str, Any] | None = None, **conf: Any) -> Celery:
-        app = Celery("unit", broker=NOWHERE, backend=NOWHERE, set_as_current=False)
-        app.conf.update(**{"broker_connection_timeout": 0.2, **conf})
-        app.guard = Guard(app, store=f"sqlite:///{tmp_path / 'guard.db'}", **(guard or {}))
-        app.guard.store.upgrade()
-        made.append(app)
-        return app
-
-    yield make
-    for app in made:
-        app.guard.store.close()
-        app.close()
 
 
 @pytest.fixture
