@@ -35,9 +35,17 @@ from .shell import Shell
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+#: What a relay has to know to publish a message: a row without it is refused, and is put off for longer each time.
+DELIVERY = {
+    "exchange": "", "exchange_type": "direct", "routing_key": "default", "queue": "default", "declare": True, "priority": None,
+    "content_type": "application/json", "content_encoding": "utf-8", "properties": {},
+}  # fmt: skip
+
 #: A 5 KB argument and a UUID, in bytes that no codec would write like that again.
 MESSAGE = payload(
-    b'[["' + b"x" * 5000 + b'",  "6d1b3f3c-8a50-4d3a-9a6e-0f5a6a4f7c21"],{},{}]', '{"celery-guard": {"version": 1}}'
+    b'[["' + b"x" * 5000 + b'",  "6d1b3f3c-8a50-4d3a-9a6e-0f5a6a4f7c21"],{},{}]',
+    '{"celery-guard": {"version": 1}}',
+    json.dumps(DELIVERY),
 )
 
 #: Long enough for any wait of a test that passes.
@@ -70,6 +78,11 @@ def begin_replay(shell: Shell, *words: str) -> dict[str, Any]:
     done = shell.type("dlq", "replay", *words, "--reason", "gateway is back", "--rate", "1000", "--json")
     begun: dict[str, Any] = json.loads(done.stdout)["replay"]
     return begun
+
+
+def letter(store: Store) -> str:
+    """The id of a new dead letter that a relay can publish."""
+    return die(store, new_job(payload=MESSAGE), failure=failure(cause="down")).id
 
 
 def state_of(store: Store, id: str) -> ReplayState:
@@ -113,7 +126,7 @@ def relay(shell: Shell) -> subprocess.Popen[bytes]:
 def test_dlq_1_a_hundred_that_fail_again_twice_are_a_hundred_letters_with_their_history(
     shell: Shell, store: Store
 ) -> None:
-    ids = [die(store, new_job(payload=MESSAGE), failure=failure(cause="down")).id for _ in range(100)]
+    ids = [letter(store) for _ in range(100)]
     for time_ in (1, 2):
         begun = begin_replay(shell, "--all", "--stop-share", "100", "--same-cause", "1000")
         driver = Driver(store)
@@ -129,7 +142,7 @@ def test_dlq_1_a_hundred_that_fail_again_twice_are_a_hundred_letters_with_their_
 
 
 def test_dlq_1_two_operators_at_once_send_each_letter_once(shell: Shell, store: Store) -> None:
-    ids = [die(store, failure=failure(cause="down")).id for _ in range(40)]
+    ids = [letter(store) for _ in range(40)]
     words = shell.command("dlq", "replay", "--all", "--reason", "both", "--rate", "1000", "--json")
     both = [
         subprocess.Popen(
@@ -153,7 +166,7 @@ def test_dlq_1_two_operators_at_once_send_each_letter_once(shell: Shell, store: 
 
 
 def test_dlq_1_a_replay_whose_relays_are_killed_goes_on_without_repeats(shell: Shell, store: Store) -> None:
-    ids = [die(store, failure=failure(cause="down")).id for _ in range(60)]
+    ids = [letter(store) for _ in range(60)]
     id = begin_replay(shell, "--all")["id"]
     current = [relay(shell)]
     seen: list[int] = []
@@ -205,7 +218,7 @@ def test_a_dependency_that_fails_again_after_a_while_stops_the_replay_and_the_re
     shell: Shell, store: Store
 ) -> None:
     for _ in range(60):
-        die(store, failure=failure(cause="down"))
+        letter(store)
     begun = begin_replay(shell, "--cause", "down")
     ran: list[str] = []
 
