@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from celery_guard.errors import MoveRefused, NotAllowed
 from celery_guard.flow.admin.quarantine import Quarantine
 from celery_guard.store.protocol import Quarantined, Store
 from celery_guard.testing.services import RABBITMQ, REDIS
+from celery_guard.testing.wire import wire
 
 pytestmark = pytest.mark.integration
 
@@ -152,6 +154,27 @@ def test_a_broker_that_is_out_leaves_the_message_where_it_was(tmp_path: Path) ->
     assert found is not None
     assert found.state == "kept"
     guard.store.close()
+
+
+def test_a_broker_that_is_lost_at_any_word_leaves_no_message_that_has_gone_out_as_kept(rabbit: Post) -> None:
+    ends = {True: set[str](), False: set[str]()}
+    with wire(RABBITMQ.need(), 5672) as line:
+        rabbit.app.conf.broker_write_url = line.url
+        for answers in ends:
+            cut, at = True, 0
+            while cut:
+                at += 1
+                number = kept(rabbit)
+                line.cut(at, answers=answers)
+                with suppress(ConnectionError):  # nothing was sent
+                    rabbit.hands.release([number], by=ANN, reason="mended")
+                cut = not line.mend()
+                state, gone_out = message(rabbit, number).state, rabbit.take(rabbit.name) is not None
+                assert (state, gone_out) not in {("kept", True), ("released", False)}, (at, answers)
+                ends[gone_out].add(state)
+    assert "releasing" in ends[True], "it went out, and the answer was lost"
+    assert "releasing" in ends[False], "it was lost on its way"
+    assert "released" in ends[True]
 
 
 def test_a_message_is_given_up_with_a_reason_and_never_goes_out(post: Post) -> None:

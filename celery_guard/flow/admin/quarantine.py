@@ -3,8 +3,8 @@ dead-letter queue, drained into the same place.
 
     release:  kept -> releasing -> (published) -> released        drain:  taken from the broker -> kept in the store -> acknowledged
 
-A process that is killed in between leaves a message ``releasing``, which may have gone out; it is released again only where that is said. One that is
-killed while it drains leaves the message with the broker; the next drain knows it by its content and its delivery, and keeps it once.
+A process that is killed in between, or whose broker is lost before it has answered, leaves a message ``releasing``, which may have gone out; it is
+released again only where that is said. One that is killed while it drains leaves the message with the broker; the next drain knows it by its content and its delivery, and keeps it once.
 
 Messages here belong to no tenant that anybody has read off them, so an actor with a tenant sees none.
 """
@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from celery_guard.errors import MoveRefused
 from celery_guard.store.protocol import HANDLED, Quarantined, Store
@@ -25,7 +25,7 @@ from celery_guard.store.protocol import HANDLED, Quarantined, Store
 from .actor import Action, Actor, Target
 from .audit import Authority
 
-__all__ = ["Fetched", "Handled", "Mailing", "Quarantine"]
+__all__ = ["Fetched", "HandledMessage", "Mailing", "Posted", "Quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,30 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
-    """What was done about a message: ``released``, ``discarded``, or ``skipped`` with the reason in words."""
+class HandledMessage:
+    """What was done about a message: ``released``, ``discarded``, or ``skipped`` with the reason in words.
+
+    Also ``unknown``, with what happened: it may have gone out, and is still ``releasing``.
+    """
 
     number: int
     answer: str
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What a broker made of a message: it has it, it has said that it will not have it, or it was lost before it said either."""
+
+    answer: Literal["taken", "refused", "unknown"]
+    why: str = ""
+
+
 class Mailing(Protocol):
     """Puts messages on queues of the broker's, and takes them off."""
 
-    def publish(self, message: Quarantined, queue: str) -> str:
-        """Put it on the queue as it was; empty, or why that cannot be. Raises ``ConnectionError`` where the broker is out."""
+    def publish(self, message: Quarantined, queue: str) -> Posted:
+        """Put it on the queue as it was. Raises ``ConnectionError`` where the broker is out: nothing was sent."""
         ...
 
     def fetch(self, queue: str, limit: int) -> AbstractContextManager[Iterator[Fetched]]:
@@ -103,7 +114,7 @@ class Quarantine:
 
     def release(
         self, numbers: Sequence[int], *, by: Actor, reason: str, queue: str | None = None, again: bool = False
-    ) -> builtins.list[Handled]:
+    ) -> builtins.list[HandledMessage]:
         """Put messages back on the queue they came from, or on ``queue``, as they were.
 
         ``again``: also those that somebody began to release, and which may have gone out.
@@ -113,14 +124,14 @@ class Quarantine:
             ConnectionError: the broker is out; what it has not taken is kept.
         """
         numbers = [*dict.fromkeys(numbers)]
-        answers: builtins.list[Handled] = []
+        answers: builtins.list[HandledMessage] = []
         with self._authority.act(by, Action.QUARANTINE_RELEASE, _target(by, *numbers), reason, len(numbers)) as acting:
             for number in numbers:
                 answers.append(self._release(number, f"by {by.name}: {reason}", queue, again))
                 acting.result = _tally(answers)
         return answers
 
-    def discard(self, numbers: Sequence[int], *, by: Actor, reason: str) -> builtins.list[Handled]:
+    def discard(self, numbers: Sequence[int], *, by: Actor, reason: str) -> builtins.list[HandledMessage]:
         """Give messages up; they are kept for a while for people who look. Raises ``NotAllowed``, ``ReasonMissing``."""
         numbers = [*dict.fromkeys(numbers)]
         why = f"by {by.name}: {reason}"
@@ -181,32 +192,44 @@ class Quarantine:
             raise self._authority.missing(by, action, f"message {number} in quarantine", hidden=False)
         return found
 
-    def _release(self, number: int, why: str, queue: str | None, again: bool) -> Handled:
+    def _release(self, number: int, why: str, queue: str | None, again: bool) -> HandledMessage:
         message = self._store.message(number)
         if message is None or message.state in HANDLED:
             return _skipped(number, message)
         if message.state == "releasing" and not again:
-            return Handled(number, "skipped", f"somebody began to release it ({message.why}), and it may have gone out")
+            return HandledMessage(
+                number, "skipped", f"somebody began to release it ({message.why}), and it may have gone out"
+            )
         if not self._store.move_message(number, message.state, "releasing", why):
-            return Handled(number, "skipped", "somebody else has it under their hands")
+            return HandledMessage(number, "skipped", "somebody else has it under their hands")
         try:
-            refused = self._mailing.publish(message, queue or message.queue)
+            posted = self._mailing.publish(message, queue or message.queue)
         except ConnectionError:
-            self._store.move_message(number, "releasing", "kept", "the broker was out")
+            self._not_sent(message, "the broker was out")
             raise
-        if refused:
-            self._store.move_message(number, "releasing", "kept", refused)
-            return Handled(number, "skipped", refused)
+        if posted.answer == "refused":
+            self._not_sent(message, posted.why)
+            return HandledMessage(number, "skipped", posted.why)
+        if posted.answer == "unknown":
+            self._store.move_message(number, "releasing", "releasing", f"{why}; {posted.why}")
+            return HandledMessage(
+                number, "unknown", f"{posted.why}. It may have gone out: look, and release it again, or discard it"
+            )
         self._store.move_message(number, "releasing", "released", why)
-        return Handled(number, "released")
+        return HandledMessage(number, "released")
 
-    def _discard(self, number: int, why: str) -> Handled:
+    def _not_sent(self, message: Quarantined, why: str) -> None:
+        """This time it has not gone out. One that may have gone out before is still one."""
+        before = f"{message.why}; then: " if message.state == "releasing" else ""
+        self._store.move_message(message.id, "releasing", message.state, f"{before}{why}")
+
+    def _discard(self, number: int, why: str) -> HandledMessage:
         message = self._store.message(number)
         if message is None or message.state in HANDLED:
             return _skipped(number, message)
         if self._store.move_message(number, message.state, "discarded", why):
-            return Handled(number, "discarded")
-        return Handled(number, "skipped", "somebody else has it under their hands")
+            return HandledMessage(number, "discarded")
+        return HandledMessage(number, "skipped", "somebody else has it under their hands")
 
 
 def _target(by: Actor, *numbers: int) -> Target:
@@ -215,12 +238,12 @@ def _target(by: Actor, *numbers: int) -> Target:
     return Target(name=f"quarantine {named}", tenant=None if by.tenant is None else "")
 
 
-def _skipped(number: int, message: Quarantined | None) -> Handled:
+def _skipped(number: int, message: Quarantined | None) -> HandledMessage:
     if message is None:
-        return Handled(number, "skipped", "there is no such message")
-    return Handled(number, "skipped", f"it is {message.state} ({message.why})")
+        return HandledMessage(number, "skipped", "there is no such message")
+    return HandledMessage(number, "skipped", f"it is {message.state} ({message.why})")
 
 
-def _tally(answers: Sequence[Handled]) -> str:
+def _tally(answers: Sequence[HandledMessage]) -> str:
     done = [answer.answer for answer in answers]
     return ", ".join(f"{done.count(word)} {word}" for word in sorted({*done}))

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from amqp.exceptions import ChannelError
+from amqp.exceptions import ChannelError, MessageNacked
 from celery import Celery
 from kombu import Connection, Producer
 from kombu.exceptions import ChannelError as KombuChannelError
 
-from celery_guard.flow.admin.quarantine import Fetched
-from celery_guard.job.text import clean
+from celery_guard.flow.admin.quarantine import Fetched, Posted
+from celery_guard.job.text import clean, type_name_of
 from celery_guard.store.protocol import Quarantined
 
 from .raw import as_text, delivery_of, raw_body
@@ -25,6 +25,12 @@ _NOTES = ("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-d
           "x-last-death-queue", "x-last-death-reason", "x-delivery-count")  # fmt: skip
 
 _CONNECT_WITHIN = 5.0
+
+#: How long the broker may take to say that it has a message (seconds).
+_ANSWER_WITHIN = 30.0
+
+#: The broker's word that it has not taken a message, or has no such queue.
+_REFUSALS = (ChannelError, KombuChannelError, MessageNacked)
 
 
 class CeleryMailing:
@@ -38,25 +44,33 @@ class CeleryMailing:
         conf = self._app.conf
         return queue == conf.task_default_queue or queue in self._app.amqp.queues
 
-    def publish(self, message: Quarantined, queue: str) -> str:
+    def publish(self, message: Quarantined, queue: str) -> Posted:
         """See :class:`~celery_guard.flow.admin.quarantine.Mailing`."""
         headers = json.loads(message.headers or "{}")
         if not isinstance(headers, dict) or "unreadable" in headers:
-            return "its headers could not be kept as they were"
+            return Posted("refused", "its headers could not be kept as they were")
         headers = {name: value for name, value in headers.items() if name not in _NOTES}
+        delivery = json.loads(message.delivery or "{}")
         with self._connected() as connection:
-            channel = connection.channel()
             try:
+                channel = connection.channel()
                 if connection.transport.driver_type == "amqp":
                     channel.queue_declare(queue=queue, passive=True)
+            except _REFUSALS as error:
+                return _refused(queue, error)
+            except Exception as error:
+                raise ConnectionError(f"The broker was lost before anything was sent: {type_name_of(error)}") from error
+            try:
                 Producer(channel, auto_declare=False).publish(
                     message.body, exchange="", routing_key=queue, content_type=message.content_type or None,
                     content_encoding=message.content_encoding or None, headers=headers, mandatory=True,
-                    **json.loads(message.delivery or "{}"),
+                    timeout=_ANSWER_WITHIN, **delivery,
                 )  # fmt: skip
-            except (ChannelError, KombuChannelError) as error:
-                return f"the broker refused it for queue {queue}: {error}"
-        return ""
+            except _REFUSALS as error:
+                return _refused(queue, error)
+            except Exception as error:  # noqa: BLE001 - every transport has its own; whatever it is, the broker may have the message
+                return Posted("unknown", f"the broker was lost before it answered: {type_name_of(error)}")
+        return Posted("taken")
 
     @contextmanager
     def fetch(self, queue: str, limit: int) -> Iterator[Iterator[Fetched]]:
@@ -94,6 +108,10 @@ class CeleryMailing:
             yield connection
         finally:
             connection.release()
+
+
+def _refused(queue: str, error: BaseException) -> Posted:
+    return Posted("refused", f"the broker refused it for queue {queue}: {str(error) or type_name_of(error)}")
 
 
 def _fetched(message: Any, channel: Any, queue: str) -> Fetched:

@@ -15,7 +15,7 @@ from .words import ago, record, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
-    from celery_guard.flow.admin.quarantine import Handled
+    from celery_guard.flow.admin.quarantine import HandledMessage
     from celery_guard.store.protocol import Quarantined
 
 __all__ = ["quarantine"]
@@ -100,7 +100,8 @@ def show(target: Target, number: int, reveal: bool, reason: str | None, by: Acto
 def release(target: Target, numbers: tuple[int, ...], queue: str | None, again: bool, reason: str, by: Actor) -> None:
     """Put messages back on their queue, as they were, after the cause is mended.
 
-    What still cannot be opened comes back under a new number. Exit status 1 if one was skipped, or the broker is out.
+    What still cannot be opened comes back under a new number. Exit status 1 if one was skipped, or may not have gone
+    out.
     """
     try:
         answers = target.admin.quarantine.release(numbers, by=by, reason=reason, queue=queue, again=again)
@@ -150,7 +151,7 @@ def drain(target: Target, queue: str, limit: int, reason: str, by: Actor) -> Non
         target.terminal.note(f"Look at them: {target.typed('quarantine', 'list')}")
 
 
-def _answer(target: Target, answers: list[Handled], by: Actor, reason: str) -> None:
+def _answer(target: Target, answers: list[HandledMessage], by: Actor, reason: str) -> None:
     if target.terminal.as_json:
         target.terminal.json([{**record(answer), "actor": by.name, "reason": reason} for answer in answers])
     else:
@@ -158,5 +159,5 @@ def _answer(target: Target, answers: list[Handled], by: Actor, reason: str) -> N
             why = f": {answer.why}" if answer.why else ""
             target.terminal.say(f"{answer.number}  {answer.answer}{why}")
         target.terminal.note(f"by {by.name}: {reason}")
-    if any(answer.answer == "skipped" for answer in answers):
+    if any(answer.answer in ("skipped", "unknown") for answer in answers):
         click.get_current_context().exit(1)
