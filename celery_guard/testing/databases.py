@@ -124,7 +124,7 @@ def _redis(url: str) -> Iterator[tuple[Any, str]]:
     import redis
 
     with redis.Redis.from_url(urlunsplit(urlsplit(url)._replace(query=""))) as client:
-        yield client, f"{{guard:{dict(parse_qsl(urlsplit(url).query))['name']}}}:"
+        yield client, f"{{guard:{dict(parse_qsl(urlsplit(url).query)).get('name', 'main')}}}:"
 
 
 _OF_THIS_DATABASE = "SELECT table_name FROM information_schema.tables WHERE table_schema = "

@@ -19,7 +19,7 @@ from celery_guard.store.redis import RedisStore
 from celery_guard.store.redis.version import VERSION
 from celery_guard.testing.conformance.builders import LONG, new_job
 from celery_guard.testing.conformance.moves import accept
-from celery_guard.testing.databases import database
+from celery_guard.testing.databases import database, empty
 from celery_guard.testing.servers import private_redis
 from celery_guard.testing.services import REDIS
 
@@ -98,3 +98,15 @@ def test_a_relay_that_waits_is_called_by_who_enqueues(store: RedisStore, url: st
         assert heard.result(30) is True
         accept(sending, new_job(delay=LONG))
         assert store.wait(timedelta(0)) is False
+
+
+def test_a_store_whose_url_has_no_name_is_the_one_that_is_emptied() -> None:
+    with private_redis() as server, closing(RedisStore(server.start().url)) as unnamed:
+        named = f"{server.url}?name=other"
+        with closing(RedisStore(named)) as other:
+            for each in (unnamed, other):
+                each.upgrade()
+                accept(each, new_job())
+            empty(server.url)
+            assert (unnamed.counts(), other.counts()) == ({}, {State.PENDING: 1})
+            accept(unnamed, new_job())

@@ -119,6 +119,14 @@ def wait_for(self: Any, name: str) -> str:
     return name
 
 
+@task(base=GuardedTask, bind=True)
+def poll(self: Any, name: str) -> None:
+    """Runs until the test raises a flag, and does not ask whether it should."""
+    mark("poll", self)
+    await_flag(name)
+    mark("poll done", self)
+
+
 @task(base=GuardedTask, bind=True, contract=Contract(key="order", owner="payments"))
 def charge(self: Any, order: int, amount: int = 1) -> str:
     mark(f"charge {order}", self)

@@ -6,10 +6,14 @@ They are no part of ``dev``: `tox -e neighbours` installs them. A package that i
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -21,12 +25,17 @@ from celery import Celery, Task
 from celery_guard import Guard, GuardedTask
 from celery_guard.errors import ContractError
 from celery_guard.integrations.celery.runtime import runtime_of
+from celery_guard.testing.servers import private_redis
 
 from .fleet import ROOT, Fleet, Process, eventually
 
 pytestmark = pytest.mark.integration
 
-pytest_plugins = ("celery.contrib.pytest",)
+if find_spec("pytest_celery") is None:
+    pytest_plugins = ("celery.contrib.pytest",)
+else:
+    # its plug-in hands on Celery's fixtures, but for this one, which is a container there
+    from celery.contrib.pytest import celery_worker as celery_worker
 
 MODULE = "tests.integration.app_neighbours"
 ADD = "tests.integration.app.add"
@@ -212,9 +221,61 @@ def guarded_app(celery_app: Celery, tmp_path: Path) -> Iterator[Celery]:
 
 
 def test_the_worker_of_celerys_own_pytest_fixtures_runs_guarded_tasks(guarded_app: Celery, celery_worker: Any) -> None:
-    """``celery_app`` and ``celery_worker``. Those of pytest-celery are containers, which need Docker."""
+    """``celery_app`` and ``celery_worker``, with and without pytest-celery beside them."""
     result = guarded_app.tasks["shop.add"].delay(1, 2)
     assert result.get(timeout=30) == 3
     store = runtime_of(guarded_app).store
     job = eventually(lambda: (found := store.job(result.id)) and found.told and found)
     assert job.state.value == "succeeded"
+
+
+# -- pytest-celery ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_pytest_celery_puts_into_its_containers_runs_guarded_tasks(tmp_path: Path) -> None:
+    """Its app, its tasks, its command and its environment, in a process; the container around them needs Docker."""
+    plugin = pytest.importorskip("pytest_celery")
+    tasks = pytest.importorskip("pytest_celery.vendors.worker.tasks")
+    from . import app_in_container
+
+    container = plugin.CeleryWorkerContainer
+    store = f"sqlite:///{tmp_path / 'guard.db'}"
+
+    class Guarded(plugin.CeleryTestSetup):  # type: ignore[misc,name-defined]
+        @classmethod
+        def update_app_config(cls, app: Celery) -> None:
+            app.task_cls = GuardedTask
+            Guard(app, store=store).store.upgrade()
+
+    with ExitStack() as stack:
+        redis = stack.enter_context(private_redis()).start().url
+        kinds = ("celery_broker_cluster_config", "celery_backend_cluster_config")
+        cluster = {kind: {"urls": [redis], "host_urls": [redis]} for kind in kinds}
+        app = Guarded.create_setup_app(Guarded.config(cluster), Guarded.name())
+        stack.callback(runtime_of(app).store.close)
+        content = container.initial_content(app_module=app_in_container, worker_app=app)
+        for name, source in content.items():
+            path = tmp_path / "app" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(source)
+        environment = {**os.environ, **container.initial_env(cluster), "CELERY_GUARD_STORE": store}
+        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "app"), str(ROOT)])
+        command = [sys.executable, "-m", *container.command()]
+        worker = Process(command, environment, tmp_path / "worker.log", tmp_path / "app")
+        stack.callback(worker.kill)
+        worker.says(" ready.")
+
+        def sent(task: Any, *args: Any) -> Any:
+            return app.tasks[task.name].delay(*args)
+
+        def state(id: str) -> str | None:
+            job = runtime_of(app).store.job(id)
+            return job.state.value if job is not None and job.told else None
+
+        ping, replaced, failing = sent(tasks.ping), sent(tasks.add_replaced, 1, 2), sent(tasks.fail)
+        assert ping.get(timeout=60) == "pong"
+        assert replaced.get(timeout=60) == 3
+        with pytest.raises(RuntimeError, match="expected to fail"):
+            failing.get(timeout=60)
+        ends = [eventually(partial(state, result.id)) for result in (ping, replaced, failing)]
+        assert ends == ["succeeded", "succeeded", "dead"]
