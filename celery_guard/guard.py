@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 
 from celery_guard.contract.contract import Contract
 from celery_guard.errors import ConfigurationError
-from celery_guard.flow.admin.audit import Audit
-from celery_guard.flow.admin.dlq import Dlq
-from celery_guard.flow.admin.jobs import Jobs
-from celery_guard.flow.admin.quarantine import Quarantine
-from celery_guard.flow.relay import Relay
 from celery_guard.integrations.celery.install import install
 from celery_guard.integrations.celery.passage import Passing
-from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import Runtime
-from celery_guard.settings import Settings, check_names
-from celery_guard.store.protocol import Store
-from celery_guard.watch.observers import Observer
+from celery_guard.setting_names import check_names
+
+if TYPE_CHECKING:
+    from celery_guard.flow.admin.audit import Audit
+    from celery_guard.flow.admin.dlq import Dlq
+    from celery_guard.flow.admin.jobs import Jobs
+    from celery_guard.flow.admin.quarantine import Quarantine
+    from celery_guard.flow.relay import Relay
+    from celery_guard.settings import Settings
+    from celery_guard.store.protocol import Store
+    from celery_guard.watch.observers import Observer
 
 __all__ = ["Guard"]
 
@@ -119,4 +121,6 @@ class Guard:
 
     def relay(self) -> Relay:
         """A relay for this thread: ``relay().drain()`` publishes what is due, which is handy in tests."""
+        from celery_guard.integrations.celery.relay import make_relay
+
         return make_relay(self._runtime)

@@ -9,7 +9,6 @@ The text of each field is the text that the reference, the checker and the runbo
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -28,10 +27,9 @@ from pydantic import (
 )
 
 from .errors import SettingError
+from .setting_names import ENVIRONMENT_PREFIX, NAMES, refuse_unknown
 
-__all__ = ["ENVIRONMENT_PREFIX", "Settings", "check_names", "masked", "read_settings"]
-
-ENVIRONMENT_PREFIX = "CELERY_GUARD_"
+__all__ = ["Settings", "masked", "read_settings"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MEASURE = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -228,12 +226,6 @@ def masked(url: str) -> str:
     return scheme + separator + user + at + host + _SECRET_PARAMETER.sub(r"\1***", query)
 
 
-def check_names(arguments: Mapping[str, Any]) -> None:
-    """Refuse an argument that is no setting. Raises ``SettingError``."""
-    for name in arguments:
-        _refuse_unknown(name, f"Guard({name}=…)")
-
-
 def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """Read the settings: an argument wins over ``conf`` (names without prefix), ``conf`` over ``CELERY_GUARD_*``.
 
@@ -245,7 +237,7 @@ def read_settings(arguments: Mapping[str, Any], conf: Mapping[str, Any], environ
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value, origin in _said(arguments, conf, environ):
-        _refuse_unknown(name, origin)
+        refuse_unknown(name, origin)
         values[name] = value
         origins[name] = origin
     if "store" not in values:
@@ -269,22 +261,11 @@ def _said(
         if variable.startswith(ENVIRONMENT_PREFIX):
             yield variable[len(ENVIRONMENT_PREFIX) :].lower(), value, f"the environment variable {variable}"
     for name, value in conf.items():
-        if value is not None or name not in Settings.model_fields:
+        if value is not None or name not in NAMES:
             yield name, value, f"app.conf.guard_{name}"
     for name, value in arguments.items():
-        if value is not None or name not in Settings.model_fields:
+        if value is not None or name not in NAMES:
             yield name, value, f"Guard({name}=…)"
-
-
-def _refuse_unknown(name: str, origin: str) -> None:
-    if name not in Settings.model_fields:
-        raise SettingError(_unknown(name, origin))
-
-
-def _unknown(name: str, origin: str) -> str:
-    close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.6)
-    advice = f"did you mean {close[0]!r}?" if close else "the names are " + ", ".join(Settings.model_fields) + "."
-    return f"There is no setting {name!r} (from {origin}); {advice}"
 
 
 _DURATIONS = "expected seconds, or a number with a unit: 500ms, 20s, 5m, 2h, 7d"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_guard.errors import ConfigurationError
-from celery_guard.settings import Settings
 
 from .contract import Effective
+
+if TYPE_CHECKING:
+    from celery_guard.settings import Settings
 
 __all__ = ["MASK", "NOTHING_HIDDEN", "Hidden", "hidden_in", "masked_call", "secret_for"]
 

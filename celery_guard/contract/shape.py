@@ -7,16 +7,18 @@ value moves into another's place. Other tasks keep what Celery does, since hooks
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, Signature
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from celery_guard.errors import ContractError, PayloadError, PayloadVersionError
 
-from .payload import Payload, encoded, opened, validated
+if TYPE_CHECKING:
+    from .payload import Payload
 
 __all__ = ["Shape", "Wired", "shape_of"]
 
@@ -64,6 +66,8 @@ class Shape:
             versions[name] = model.payload_version
             if by_celery and isinstance(value, Mapping):
                 continue
+            from .payload import encoded
+
             payloads[name] = payload = self._payload(model, value, name)
             data[name] = encoded(payload, name)
         return Wired(args, data, versions, payloads)
@@ -89,9 +93,11 @@ class Shape:
         payloads: dict[str, Payload] = {}
         for name, model in self.models.items():
             value = kwargs.get(name)
-            if isinstance(value, Payload):
+            if isinstance(value, _payload_class()):
                 payloads[name] = value
             elif value is not None:
+                from .payload import opened
+
                 payloads[name] = opened(model, value, versions.get(name), f"{self.task}: {name}")
         return args, {**kwargs, **payloads}, payloads
 
@@ -105,6 +111,8 @@ class Shape:
         if isinstance(value, model):
             return value
         if isinstance(value, Mapping):
+            from .payload import validated
+
             return validated(model, dict(value), f"{self.task}: {name}")
         raise PayloadError(
             f"{self.task}: {name} is a value of type {type(value).__qualname__}, expected {model.__qualname__} or a mapping that is one.",
@@ -112,14 +120,21 @@ class Shape:
         )
 
     def _refuse_strays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        payload = _payload_class()
         places = [*((f"args[{place}]", value) for place, value in enumerate(args)), *kwargs.items()]
         for name, value in places:
-            if isinstance(value, Payload) and name not in self.models:
+            if isinstance(value, payload) and name not in self.models:
                 raise PayloadError(
                     f"{self.task}: {name} is a {type(value).__qualname__}, but the task does not say that it takes one. Annotate the "
                     "parameter with the model, by a name that its module knows; where the task is not known here, send the task itself.",
                     name,
                 )
+
+
+def _payload_class() -> type[Payload] | tuple[()]:
+    """What a payload is an instance of: of nothing, until somebody has imported the class, and pydantic with it, to declare one."""
+    kind: type[Payload] | tuple[()] = getattr(sys.modules.get(f"{__package__}.payload"), "Payload", ())
+    return kind
 
 
 def shape_of(task: str, body: Callable[..., Any], signature: Signature | None, *, named: bool) -> Shape:
@@ -173,4 +188,4 @@ def _model(annotation: Any) -> type[Payload] | None:
     if typing.get_origin(annotation) in (Union, types.UnionType):
         found = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
         return _model(found[0]) if len(found) == 1 else None
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Payload) else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, _payload_class()) else None

@@ -8,14 +8,13 @@ works with the broker down, and is gone with the transaction if that rolls back.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_guard.contract.codec import first_difference, wire_size
 from celery_guard.contract.contract import Effective
@@ -26,9 +25,11 @@ from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Enqueued
 from celery_guard.store.door import AsyncDoor, Door
-from celery_guard.store.protocol import Store
 
 from .context import RunningJob, ownership_of
+
+if TYPE_CHECKING:
+    from celery_guard.store.protocol import Store
 
 __all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare"]
 
@@ -163,6 +164,8 @@ def enqueue(to: Store | Door, jobs: Sequence[NewJob]) -> list[Enqueued]:
 async def aenqueue(store: Store, door: Door | None, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """As :func:`enqueue`, without holding up the event loop: the store's own write is made by another thread."""
     if door is None:
+        import asyncio
+
         return await asyncio.to_thread(store.enqueue, jobs)
     if isinstance(door, AsyncDoor):
         return await door.aenqueue(jobs)

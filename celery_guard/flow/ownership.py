@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from celery_guard.contract.timing import Timing
 from celery_guard.job.row import Job, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Granted
-from celery_guard.store.protocol import Transaction
+
+if TYPE_CHECKING:
+    from celery_guard.store.protocol import Transaction
 
 __all__ = ["Attempts", "Keeper", "Ownership"]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery_guard.errors import SettingError
 
-from .protocol import Store
+if TYPE_CHECKING:
+    from .protocol import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["open_store"]
 
 _SQL = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 _REDIS = ("redis", "rediss", "unix")

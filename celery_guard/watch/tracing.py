@@ -25,10 +25,11 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from celery_guard.job.delivery import Ending
-from celery_guard.job.verdict import Enqueued
+if TYPE_CHECKING:
+    from celery_guard.job.delivery import Ending
+    from celery_guard.job.verdict import Enqueued
 
 __all__ = ["EnqueueSpan", "RunFacts", "RunSpan", "Sent", "Tracing", "open_tracing"]
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from celery_guard import Contract, Retry, RunningJob, Timing
-from celery_guard.settings import ENVIRONMENT_PREFIX, Settings
+from celery_guard.setting_names import ENVIRONMENT_PREFIX
+from celery_guard.settings import Settings
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = REFERENCE / "settings.md"

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from celery_guard.errors import SettingError
+from celery_guard.setting_names import NAMES
 from celery_guard.settings import Settings, masked, read_settings
 
 STORE = "postgresql+psycopg://shop:s3cret@db/shop"
@@ -268,3 +269,7 @@ def test_a_refusal_does_not_print_a_huge_value() -> None:
 
 def test_names_are_words_of_the_environment() -> None:
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in Settings.model_fields)
+
+
+def test_the_names_are_those_of_the_settings() -> None:
+    assert list(Settings.model_fields) == list(NAMES)

@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from celery_guard.flow.context import RunningJob
-from celery_guard.flow.enqueue import Draft
-from celery_guard.job.row import NewJob
-
 if TYPE_CHECKING:
+    from celery_guard.flow.context import RunningJob
+    from celery_guard.flow.enqueue import Draft
+    from celery_guard.job.row import NewJob
+
     from .runtime import Runtime
 
 __all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt", "not_collecting"]

@@ -31,7 +31,7 @@ logger = logging.getLogger("celery_guard.beat")
 _UNITS = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1))
 
 
-def attach(sender: Any, **_: Any) -> None:
+def attach(sender: Any) -> None:
     """When a beat starts: have its scheduler say which slot it sends."""
     scheduler = sender.scheduler
     runtime = scheduler.app.__dict__.get(ATTRIBUTE)

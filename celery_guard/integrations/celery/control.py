@@ -7,6 +7,7 @@ the store first; only ids that the store does not know are broadcast. No signal 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
@@ -17,9 +18,13 @@ from .runtime import runtime_of
 __all__ = ["guarded_control"]
 
 
-def guarded_control(app: Celery) -> type[Any]:
-    """The app's own control class, with a revoke that knows guarded jobs."""
-    plain: Any = symbol_by_name(app.control_cls)
+def guarded_control(app: Celery) -> Callable[..., Any]:
+    """The app's own remote control, with a revoke that knows guarded jobs; its class is made when it is first asked for."""
+    named = app.control_cls
+    return lambda app: _guarded(symbol_by_name(named))(app=app)
+
+
+def _guarded(plain: Any) -> type[Any]:
 
     class GuardedControl(plain):  # type: ignore[misc]
         """Celery's remote control."""

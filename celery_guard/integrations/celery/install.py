@@ -6,18 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
-from . import files, signals
+from . import signals
 from .control import guarded_control
 from .groups import gathering_members
 from .items import register_item_tasks
-from .metrics import MetricsStep
-from .relay import RelayStep, register_relay_task
+from .relay_task import register_relay_task
 from .runtime import ATTRIBUTE, Runtime
 from .send import Sender
-from .worker import BootStep, ConsumerStep
 
 __all__ = ["install"]
+
+#: What a worker does beside its own. By name, as Celery has its own steps: whoever only sends imports none of it.
+_STEPS = {
+    "worker": (".worker:BootStep", ".relay:RelayStep", ".metrics:MetricsStep"),
+    "consumer": (".worker:ConsumerStep",),
+}
 
 
 def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
@@ -33,11 +38,9 @@ def install(app: Celery, arguments: Mapping[str, Any]) -> Runtime:
     _survive_pickling(app, runtime, arguments)
     app.control_cls = guarded_control(app)
     app.__dict__.pop("control", None)
-    app.steps["worker"].add(BootStep)
-    app.steps["worker"].add(RelayStep)
-    app.steps["worker"].add(MetricsStep)
-    app.steps["consumer"].add(ConsumerStep)
-    files.register()
+    for blueprint, steps in _STEPS.items():
+        app.steps[blueprint].update(__package__ + step for step in steps)
+    TRANSPORT_ALIASES.setdefault("files", f"{__package__}.files:Transport")
     register_relay_task(runtime)
     register_item_tasks(runtime)
     signals.connect()

@@ -22,7 +22,6 @@ from celery.app.task import Context
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.sensitive import MASK, NOTHING_HIDDEN, Hidden, hidden_in, masked_call
 from celery_guard.errors import GuardError, PayloadError
-from celery_guard.job.conceal import conceal_error
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -39,6 +38,10 @@ def hidden_of(runtime: Runtime, task: Any, contract: Effective | None, args: Any
 
 def said_safely(error: Exception, hidden: Hidden) -> Exception:
     """The error of a send, without a sensitive value; itself where it has none."""
+    if not hidden:
+        return error
+    from celery_guard.job.conceal import conceal_error
+
     said = conceal_error(hidden, error)
     if said is error:
         return error

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from celery import Task, bootsteps
+from celery import bootsteps
 
 from celery_guard.contract.backoff import Backoff
 from celery_guard.flow.relay import Relay
@@ -29,11 +29,9 @@ from .publisher import BrokerPublisher
 from .runtime import Runtime, runtime_of
 from .traced import TracedPublisher
 
-__all__ = ["RELAY_TASK", "RelayStep", "make_relay", "register_relay_task", "run_in_foreground"]
+__all__ = ["RelayStep", "make_relay", "run_in_foreground"]
 
 logger = logging.getLogger("celery_guard.relay")
-
-RELAY_TASK = "celery_guard.relay"
 
 _RESTART = Backoff(base=0.5, cap=30)
 #: One that lived for so long (seconds) was well: the next death is the first again.
@@ -55,19 +53,6 @@ def run_in_foreground(runtime: Runtime) -> None:
     stop = threading.Event()
     _stop_at((signal.SIGTERM, signal.SIGINT), stop)
     make_relay(runtime).run(stop)
-
-
-def register_relay_task(runtime: Runtime) -> None:
-    """The beat task: relays and sweeps what is due at that moment. It is no guarded job itself, or nothing would publish it."""
-
-    runtime.app.task(_relay, name=RELAY_TASK, base=Task, bind=True, ignore_result=True, shared=False)
-
-
-def _relay(task: Any) -> int:
-    """One function for all apps: a spawned child has two of the same name."""
-    made = make_relay(runtime_of(task.app))
-    made.sweep()
-    return made.drain()
 
 
 class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]

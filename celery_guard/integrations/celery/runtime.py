@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -25,22 +25,24 @@ from celery_guard.contract.resolve import UNBOUNDED_WITHIN, resolve
 from celery_guard.contract.sensitive import secret_for
 from celery_guard.contract.shape import Shape, shape_of
 from celery_guard.errors import ContractError, NotGuardedError
-from celery_guard.flow.lease import LeaseKeeper
-from celery_guard.flow.run import Runner
-from celery_guard.flow.skew import Skew
 from celery_guard.integrations.django import default_store, is_djangos, is_of_django
-from celery_guard.job import event
-from celery_guard.job.row import NewJob
-from celery_guard.job.verdict import Enqueued
-from celery_guard.settings import ENVIRONMENT_PREFIX, Settings, read_settings
+from celery_guard.setting_names import ENVIRONMENT_PREFIX
 from celery_guard.store import open_store
-from celery_guard.store.protocol import Cancelled, Door, Store
-from celery_guard.watch.lines import Lines
-from celery_guard.watch.observers import Observers
-from celery_guard.watch.tracing import Tracing
 
-from .admin import Admin
 from .declared import apply, body_of, read_options, signature_of, with_limits_of_app
+
+if TYPE_CHECKING:
+    from celery_guard.flow.lease import LeaseKeeper
+    from celery_guard.flow.run import Runner
+    from celery_guard.flow.skew import Skew
+    from celery_guard.job.row import NewJob
+    from celery_guard.job.verdict import Enqueued
+    from celery_guard.settings import Settings
+    from celery_guard.store.protocol import Cancelled, Door, Store
+    from celery_guard.watch.observers import Observers
+    from celery_guard.watch.tracing import Tracing
+
+    from .admin import Admin
 
 __all__ = ["ATTRIBUTE", "Runtime", "runtime_of"]
 
@@ -74,9 +76,6 @@ class Runtime:
         self.contracts: Mapping[str, Any] | None = None
         #: The door: what ``app.send_task`` is now.
         self.sender: Any = None
-        #: Those who are told what has happened.
-        self.observers = Observers()
-        self.observers.add(Lines())
 
     def made_with(self, arguments: Mapping[str, Any]) -> bool:
         """Whether these are the arguments it was made with."""
@@ -114,6 +113,8 @@ class Runtime:
         mine.pop(_CONTRACTS, None)
         if not self._names_store and (default := default_store()) is not None:
             mine["store"] = default
+        from celery_guard.settings import read_settings
+
         return read_settings(self._arguments, mine, os.environ)
 
     @cached_property
@@ -162,22 +163,40 @@ class Runtime:
         return self.store.around() or self.store
 
     @cached_property
+    def observers(self) -> Observers:
+        """Those who are told what has happened; the log is one of them."""
+        from celery_guard.watch.lines import Lines
+        from celery_guard.watch.observers import Observers
+
+        observers = Observers()
+        observers.add(Lines())
+        return observers
+
+    @cached_property
     def keeper(self) -> LeaseKeeper:
         """The leases of this process."""
+        from celery_guard.flow.lease import LeaseKeeper
+
         return LeaseKeeper(self.store, self.observers.tell)
 
     @cached_property
     def skew(self) -> Skew:
         """What this process has seen of publishers' clocks."""
+        from celery_guard.flow.skew import Skew
+
         return Skew()
 
     @cached_property
     def runner(self) -> Runner:
         """Runs deliveries."""
+        from celery_guard.flow.run import Runner
+
         return Runner(self.store, self.keeper, self.settings, self.owner, self.observers.tell)
 
     def tell_enqueued(self, job: NewJob, answer: Enqueued) -> None:
         """Tell what the store has answered to a new job."""
+        from celery_guard.job import event
+
         happened = event.enqueued(job, answer)
         if happened is not None:
             self.observers.tell(happened)
@@ -186,6 +205,8 @@ class Runtime:
         """Ask for a job to stop, and tell of it."""
         answer = self.store.cancel(id)
         if answer.state is not None:
+            from celery_guard.job import event
+
             self.observers.tell(event.Cancelled(id, "", answer.answer))
         return answer
 
@@ -204,6 +225,8 @@ class Runtime:
     @property
     def admin(self) -> Admin:
         """What operators do."""
+        from .admin import Admin
+
         return Admin(self)
 
     def owner(self) -> str:

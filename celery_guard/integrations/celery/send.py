@@ -36,8 +36,6 @@ from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
-from celery_guard.store.door import Door
-from celery_guard.watch.tracing import EnqueueSpan
 
 from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
@@ -51,6 +49,9 @@ from .slots import answer_for, slot_for, with_slot
 from .traced import building
 
 if TYPE_CHECKING:
+    from celery_guard.store.door import Door
+    from celery_guard.watch.tracing import EnqueueSpan
+
     from .runtime import Runtime
 
 __all__ = ["Sender"]

@@ -11,7 +11,7 @@ from typing import Any
 from celery import current_app, signals
 from celery.utils.dispatch import Signal
 
-from . import beat, logged
+from . import logged
 from .runtime import ATTRIBUTE, Runtime, runtime_of
 
 __all__ = ["connect", "job_dead"]
@@ -27,8 +27,14 @@ def connect() -> None:
     signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
     signals.worker_process_init.connect(_begun, dispatch_uid="celery-guard-child-begun")
     signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")
-    signals.beat_init.connect(beat.attach, dispatch_uid="celery-guard-beat")
+    signals.beat_init.connect(_beat_begun, dispatch_uid="celery-guard-beat")
     signals.worker_shutdown.connect(_closed, dispatch_uid="celery-guard-worker-closed")
+
+
+def _beat_begun(sender: Any, **_: Any) -> None:
+    from .beat import attach
+
+    attach(sender)
 
 
 def _told(sender: Any = None, **_: Any) -> None:

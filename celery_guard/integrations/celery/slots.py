@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from celery_guard.job.slot import Slot
 from celery_guard.job.verdict import Conflict, Duplicate, Enqueued
+
+if TYPE_CHECKING:
+    from celery_guard.job.slot import Slot
 
 __all__ = ["SLOT_HEADER", "answer_for", "scheduled", "slot_for", "with_slot"]
 

@@ -20,20 +20,19 @@ from celery_guard.errors import ContractError
 from celery_guard.flow.context import RunningJob, current_job
 from celery_guard.integrations.django import is_djangos
 from celery_guard.job.envelope import HEADER
-from celery_guard.store.door import AsyncDoor, Door
+from celery_guard.store.door import AsyncDoor
 
 from .attempt import Collected, collecting, current_attempt
 from .declared import body_of
-from .eager import apply_eagerly, build, eager_run
 from .install import install
-from .passage import open_door, through
-from .perform import perform
+from .passage import open_door
 from .private import concealing
 from .runtime import Runtime, runtime_of
 from .signals import job_dead
 from .tell import Telling
+from .using import Using
 
-__all__ = ["GuardedTask", "Using"]
+__all__ = ["GuardedTask"]
 
 _Call = Callable[..., Any]
 
@@ -199,6 +198,8 @@ class GuardedTask(Task):  # type: ignore[misc]
             raise
         if self.request.is_eager:
             # Celery leaves it to apply to call this again; here settle does, with the message that would have been sent
+            from .eager import build
+
             again = asked.sig
             build(self, again.args, again.kwargs, again.options)
         if throw:
@@ -239,6 +240,8 @@ class GuardedTask(Task):  # type: ignore[misc]
         options.update({name: value for name, value in more.items() if value is not None})
         if not self._guard.runs_eagerly(self):
             return plain(args, kwargs, task_id=task_id, throw=throw, **options)
+        from .eager import apply_eagerly
+
         return apply_eagerly(self._guard, self, plain, args, kwargs, task_id, throw, options)
 
     def on_replace(self, sig: Any) -> Any:
@@ -268,50 +271,13 @@ class GuardedTask(Task):  # type: ignore[misc]
         return runtime_of(self.app)
 
 
-class Using:
-    """A task, and a transaction through which its jobs are enqueued."""
-
-    def __init__(self, task: GuardedTask, door: Door, of: Runtime) -> None:
-        self._task = task
-        self._door = door
-        self._of = of
-
-    def delay(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``Task.delay``."""
-        return self.apply_async(args, kwargs)
-
-    def apply_async(self, *args: Any, **options: Any) -> Any:
-        """As ``Task.apply_async``."""
-        with through(self._door, self._of):
-            return self._task.apply_async(*args, **options)
-
-    def enqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
-        """As :meth:`GuardedTask.enqueue_many`."""
-        with through(self._door, self._of):
-            return self._task.enqueue_many(calls, **options)
-
-    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
-        """As :meth:`GuardedTask.adelay`."""
-        return await self.aapply_async(args, kwargs)
-
-    async def aapply_async(self, *args: Any, **options: Any) -> Any:
-        """As :meth:`GuardedTask.aapply_async`."""
-        with through(self._door, self._of):
-            return await self._task.aapply_async(*args, **options)
-
-    async def aenqueue_many(self, calls: Iterable[Any], **options: Any) -> list[Any]:
-        """As :meth:`GuardedTask.aenqueue_many`."""
-        with through(self._door, self._of):
-            return await self._task.aenqueue_many(calls, **options)
-
-
 def _guarded_call(original: _Call) -> _Call:
     """Put the guard outermost around a ``__call__``; everything that it calls in turn passes through unguarded."""
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = self.request_stack.top
-        eager = eager_run(request)
+        eager = _eager_run(request)
         if not (eager or _is_delivery(request)) or getattr(request, "guard_entered", False):
             return original(self, *args, **kwargs)
         request.guard_entered = True
@@ -328,6 +294,8 @@ def _guarded_call(original: _Call) -> _Call:
 
         if eager is not None:
             return eager.perform(self, body, args, kwargs)
+        from .perform import perform
+
         return perform(runtime, self, body, args, kwargs)
 
     setattr(__call__, _WRAPPED, original)
@@ -381,7 +349,7 @@ def _inside_the_claim(original: _Call) -> _Call:
     @functools.wraps(original)
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> None:
         request = self.request_stack.top
-        if not (_is_delivery(request) or eager_run(request)):
+        if not (_is_delivery(request) or _eager_run(request)):
             original(self, task_id, args, kwargs)
 
     setattr(before_start, _WRAPPED, original)
@@ -391,6 +359,15 @@ def _inside_the_claim(original: _Call) -> _Call:
 def _is_delivery(request: Context | None) -> bool:
     """Whether this is the request of a message that a worker is tracing; not a function call, and not eager."""
     return request is not None and not request.called_directly and not request.is_eager
+
+
+def _eager_run(request: Context | None) -> Any:
+    """The eager run that this request belongs to; None for any other."""
+    if request is None or not request.is_eager:
+        return None
+    from .eager import eager_run
+
+    return eager_run(request)
 
 
 GuardedTask.__call__ = _guarded_call(_plain_call)

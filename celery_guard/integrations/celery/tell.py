@@ -11,12 +11,14 @@ in silence: it has to be told once more.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Reject
 
 from celery_guard.errors import JobFailed
-from celery_guard.flow.lease import LeaseKeeper
+
+if TYPE_CHECKING:
+    from celery_guard.flow.lease import LeaseKeeper
 
 __all__ = ["Telling"]
 

@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import signals
 
-from celery_guard.flow.relay import Published, Publisher
 from celery_guard.job.envelope import HEADER
-from celery_guard.job.row import Outgoing
 from celery_guard.watch.instrumentor import SIGNALS, stand_beside
 from celery_guard.watch.tracing import EnqueueSpan, Sent, Tracing, open_tracing
 
 from .runtime import Runtime, runtime_of
+
+if TYPE_CHECKING:
+    from celery_guard.flow.relay import Published, Publisher
+    from celery_guard.job.row import Outgoing
 
 __all__ = ["TracedPublisher", "building", "open_for_celery"]
 

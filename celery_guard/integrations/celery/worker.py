@@ -17,9 +17,12 @@ from billiard import get_start_method
 from celery import bootsteps
 
 from celery_guard.errors import ConfigurationError, GuardError, StoreError, StoreUnavailableError
+from celery_guard.flow import lease, run, skew  # noqa: F401 - see below
 from celery_guard.job.envelope import HEADER
 from celery_guard.watch.json_lines import need_json
 
+# What the children of a pool need is imported before they are forked: once, and shared by them.
+from . import perform  # noqa: F401
 from .facts import log_findings
 from .opening import named_task, why_unfit
 from .private import quiet_pool

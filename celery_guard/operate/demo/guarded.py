@@ -9,7 +9,8 @@ from pathlib import Path
 
 from celery_guard.errors import StoreError
 from celery_guard.job.state import ENDED, State
-from celery_guard.store import Store, open_store
+from celery_guard.store import open_store
+from celery_guard.store.protocol import Store
 
 from .plan import Plan
 from .runs import Clock, Import, Look

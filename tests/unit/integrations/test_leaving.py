@@ -11,7 +11,6 @@ from celery import Celery
 from celery.app.task import Context
 
 from celery_guard import GuardedTask, Payload
-from celery_guard.integrations.celery import task as task_module
 from celery_guard.integrations.celery.attempt import CeleryAttempt, current_attempt
 from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.job.envelope import HEADER
@@ -116,7 +115,10 @@ def test_a_plain_delivery_beside_a_guarded_one_has_celerys_autoretry_and_the_gua
         raise ConnectionError
 
     monkeypatch.setattr(GuardedTask, "retry", retry)
-    monkeypatch.setattr(task_module, "perform", lambda runtime, task, body, args, kwargs: body(*args, **kwargs))
+    monkeypatch.setattr(
+        "celery_guard.integrations.celery.perform.perform",
+        lambda runtime, task, body, args, kwargs: body(*args, **kwargs),
+    )
     task = app.task(flaky, base=GuardedTask, name="flaky", shared=False, autoretry_for=(ConnectionError,))
 
     def deliver(guarded: bool, runs: Callable[[], None] = lambda: None) -> type[BaseException] | None:
