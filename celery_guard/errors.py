@@ -30,7 +30,8 @@ The tree::
         |-- ConfirmationNeeded          GUARD-602  it touches more jobs than may be touched unasked
         |-- NotFound                    GUARD-603  there is nothing of that name, or not for this actor
         |-- ReasonMissing               GUARD-604  an action that changes something says why
-        `-- MoveRefused                 GUARD-605  what is there is not in a state for that
+        |-- MoveRefused                 GUARD-605  what is there is not in a state for that
+        `-- EditRefused                 GUARD-606  edited arguments that cannot take the place of those there are
 
 Only faults end in ``Error``; the rest are answers that a program acts on. A code never changes its meaning: it is
 the name of a page of the runbook. All survive pickling, since Celery carries exceptions between processes.
@@ -45,6 +46,7 @@ __all__ = [
     "ConfirmationNeeded",
     "ContractError",
     "DeadlinePassed",
+    "EditRefused",
     "EnqueueError",
     "GuardError",
     "Interruption",
@@ -290,3 +292,9 @@ class MoveRefused(Refused):
     """What is there is not in a state for that."""
 
     code = "GUARD-605"
+
+
+class EditRefused(Refused):
+    """Edited arguments cannot take the place of those there are."""
+
+    code = "GUARD-606"

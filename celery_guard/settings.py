@@ -184,7 +184,7 @@ class Settings(BaseModel):
     authorize: str | Callable[..., bool] | None = Field(
         default=None,
         description="Who may do what: a function of (actor, action, target) that says yes or no, or where it is, as `shop.rights:authorize`. "
-        "Without it the three roles decide: a viewer looks, an operator repairs, an admin also reveals and purges. A tenant's actor "
+        "Without it the three roles decide: a viewer looks, an operator repairs, an admin also reveals, edits and purges. A tenant's actor "
         "stays within the tenant, whatever the function says.",
     )
     confirm_above: _Count = Field(

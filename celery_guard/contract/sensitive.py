@@ -19,7 +19,7 @@ from .contract import Effective
 if TYPE_CHECKING:
     from celery_guard.settings import Settings
 
-__all__ = ["MASK", "NOTHING_HIDDEN", "Hidden", "hidden_in", "masked_call", "secret_for"]
+__all__ = ["MASK", "NOTHING_HIDDEN", "Hidden", "Locked", "hidden_in", "masked_call", "restored_call", "secret_for"]
 
 MASK = "***"
 
@@ -104,6 +104,27 @@ def masked_call(
     return shown, {name: _masked(value, list(_below(paths, name))) for name, value in kwargs.items()}
 
 
+class Locked(Exception):
+    """A sensitive field of an edited call is not what it was shown as. Its text names the field and shows no value."""
+
+
+def restored_call(
+    paths: Sequence[str],
+    signature: Signature | None,
+    edited: tuple[Sequence[Any], Mapping[str, Any]],
+    was: tuple[Sequence[Any], Mapping[str, Any]],
+) -> tuple[list[Any], dict[str, Any]]:
+    """The edited call with each mask replaced by the value that :func:`masked_call` put it in place of.
+
+    Raises ``Locked`` where a sensitive field was changed, moved, added or taken away.
+    """
+    names = [] if signature is None else list(_positional(signature))
+    by_place = [list(_below(paths, name)) for name in names[: max(len(edited[0]), len(was[0]))]]
+    args = _restored_items(edited[0], was[0], by_place, "args")
+    kwargs = _restored_fields(edited[1], was[1], [path.split(".") for path in paths], "kwargs")
+    return args, kwargs
+
+
 def secret_for(contract: Effective, settings: Settings) -> bytes | None:
     """What the hashes of such a task's calls are keyed with. Raises ``ConfigurationError`` where it is needed and not set."""
     if not contract.sensitive:
@@ -135,6 +156,54 @@ def _masked(value: Any, paths: Sequence[list[str]]) -> Any:
     if isinstance(value, Mapping):
         return {key: _masked(item, [path[1:] for path in paths if path[0] == str(key)]) for key, item in value.items()}
     return value
+
+
+def _restored(value: Any, was: Any, paths: Sequence[list[str]], place: str) -> Any:
+    if any(not path for path in paths):
+        if value != MASK:
+            raise Locked(f"{place} is sensitive, and was changed, moved or taken away.")
+        if was is _NOTHING:
+            raise Locked(f"{place} is sensitive, and was not there before.")
+        return was
+    if not paths:
+        return value
+    if isinstance(value, (list, tuple)) and isinstance(was, (list, tuple)):
+        return _restored_items(value, was, [paths] * max(len(value), len(was)), place)
+    if isinstance(value, Mapping) and isinstance(was, Mapping):
+        return _restored_fields(value, was, paths, place)
+    if _masked(was, paths) != was or _masked(value, paths) != value:
+        raise Locked(f"{place} has sensitive fields, and another shape than it had.")
+    return value
+
+
+def _restored_items(
+    value: Sequence[Any], was: Sequence[Any], paths: Sequence[Sequence[list[str]]], place: str
+) -> list[Any]:
+    if len(value) != len(was) and any(
+        _masked(item, list(below)) != item for item, below in zip(was, paths, strict=False)
+    ):
+        raise Locked(f"{place} has sensitive fields, and another number of items than it had.")
+    before = [was[index] if index < len(was) else _NOTHING for index in range(len(value))]
+    below = [paths[index] if index < len(paths) else () for index in range(len(value))]
+    return [
+        _restored(item, old, list(under), f"{place}[{index}]")
+        for index, (item, old, under) in enumerate(zip(value, before, below, strict=True))
+    ]
+
+
+def _restored_fields(
+    value: Mapping[str, Any], was: Mapping[str, Any], paths: Sequence[list[str]], place: str
+) -> dict[str, Any]:
+    below = {key: [path[1:] for path in paths if path[0] == str(key)] for key in {**was, **value}}
+    for key, old in was.items():
+        if key not in value and _masked(old, below[key]) != old:
+            raise Locked(f"{place}[{key!r}] is sensitive, and was taken away.")
+    return {
+        key: _restored(item, was.get(key, _NOTHING), below[key], f"{place}[{key!r}]") for key, item in value.items()
+    }
+
+
+_NOTHING = object()
 
 
 def _by_name(signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from .context import RunningJob, ownership_of
 if TYPE_CHECKING:
     from celery_guard.store.protocol import Store
 
-__all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare"]
+__all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare", "refuse_large", "seal"]
 
 
 #: As much as every store keeps of a name.
@@ -145,15 +145,20 @@ def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> StoredP
             "use strings, numbers, lists and mappings with string keys.",
             "headers",
         ) from error
+    refuse_large(draft.task, payload, payload_limit)
+    return payload
+
+
+def refuse_large(task: str, payload: StoredPayload, payload_limit: int) -> None:
+    """Raise ``PayloadTooLargeError`` for a message over the limit, in bytes on the wire."""
     size = wire_size(payload.body, payload.headers, payload.delivery)
     if size > payload_limit:
         raise PayloadTooLargeError(
-            f"{draft.task}: the message has {size} bytes on the wire (body {len(payload.body)} before base64, headers "
+            f"{task}: the message has {size} bytes on the wire (body {len(payload.body)} before base64, headers "
             f"{len(payload.headers)}); the limit (setting payload_limit) is {payload_limit}. Store the data and pass its id.",
             size,
             payload_limit,
         )
-    return payload
 
 
 def enqueue(to: Store | Door, jobs: Sequence[NewJob]) -> list[Enqueued]:

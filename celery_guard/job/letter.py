@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Handled", "LetterGroup"]
+from .row import StoredPayload
+
+__all__ = ["Edit", "Handled", "LetterGroup"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,19 @@ class Handled:
     id: str
     answer: str
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Another message for a dead letter to be sent again with. The one that was edited stays."""
+
+    id: str
+    #: The message that was edited: whoever edits that one first wins.
+    generation: int
+    payload: StoredPayload
+    #: Of the call as it is now; None where it has none.
+    fingerprint: str | None
+
+    def overtaken_by(self, generation: int) -> str:
+        """Why it is not written, where the message is another one by now."""
+        return f"its message is generation {generation} by now, and generation {self.generation} was edited"

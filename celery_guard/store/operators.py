@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
-from celery_guard.job.letter import Handled, LetterGroup
+from celery_guard.job.letter import Edit, Handled, LetterGroup
 from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
 
 from .answers import Replayed
@@ -70,6 +70,14 @@ class Operators(Protocol):
 
     def would_replay(self, ids: Sequence[str]) -> list[Replayed]:
         """What :meth:`~celery_guard.store.protocol.Store.replay` would answer now; nothing is changed."""
+        ...
+
+    def replay_edited(self, edit: Edit) -> Replayed:
+        """Send a dead job again with another message, in one transaction: the message is its next generation, and the one before it stays.
+
+        Skipped, and nothing is written, unless the job is dead, its message is still the one that was edited, and nobody else holds its key:
+        also not the job whose outcome it was to be given, for that is of another call.
+        """
         ...
 
     # -- replays: see :mod:`celery_guard.job.replay` ----------------------------------------------------------------

@@ -97,5 +97,6 @@ def test_only_faults_end_in_error() -> None:
         "NotFound",
         "ReasonMissing",
         "MoveRefused",
+        "EditRefused",
     }
     assert {kind.__name__ for kind in ALL if not kind.__name__.endswith("Error")} == answers

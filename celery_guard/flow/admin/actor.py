@@ -6,7 +6,7 @@ replaced (setting ``authorize``), and is by default a ladder of roles:
 =========  ====================================================================================
 viewer     looks: lists, shows, explains, exports without arguments, reads the audit
 operator   also repairs: cancels, settles, notes, resolves, replays and stops replays
-admin      also what shows secrets or cannot be undone: reveals, purges
+admin      also what shows secrets or cannot be undone: reveals, edits, purges
 =========  ====================================================================================
 
 Whoever can type a command or import the app can reach the store as well: roles there are a guard-rail and a record, not a wall. The command
@@ -49,6 +49,7 @@ class Action(str, Enum):
     DLQ_RESOLVE = "dlq.resolve"
     DLQ_PURGE = "dlq.purge"
     DLQ_REPLAY = "dlq.replay"
+    DLQ_EDIT = "dlq.edit"
     REPLAY_PAUSE = "replay.pause"
     REPLAY_RESUME = "replay.resume"
     REPLAY_ABORT = "replay.abort"
@@ -67,6 +68,7 @@ _ADMINS = frozenset(
     {
         Action.JOBS_REVEAL,
         Action.QUARANTINE_REVEAL,
+        Action.DLQ_EDIT,
         Action.DLQ_PURGE,
         Action.QUARANTINE_PURGE,
     }

@@ -46,6 +46,10 @@ class Acting:
         """What the rows of this action have in common."""
         return self._first.entry
 
+    def intend(self, detail: str) -> None:
+        """Note more of what is about to be done, before it is."""
+        self._store.audit([self._row(Outcome.INTENDED, detail=detail)])
+
     def on(self, jobs: Iterable[tuple[str, str | None]]) -> None:
         """Note single jobs (id, tenant) that are about to be touched, each in a row of its own."""
         rows = [self._row(Outcome.INTENDED, job=id, tenant=tenant) for id, tenant in jobs]

@@ -16,6 +16,7 @@ from celery_guard.store.protocol import Store
 
 from .actor import Action, Actor, Target
 from .audit import Acting, Authority
+from .edit import Edits
 from .letters import ALL, Letters, count, pages, target_of
 from .replay import Replays
 
@@ -42,12 +43,14 @@ class Summary:
 class Dlq:
     """Dead letters. Each method is told who acts, and raises ``NotAllowed`` where they may not."""
 
-    def __init__(self, store: Store, authority: Authority, replays: Replays, keep: timedelta) -> None:
+    def __init__(self, store: Store, authority: Authority, replays: Replays, edits: Edits, keep: timedelta) -> None:
         self._store = store
         self._authority = authority
         self._keep = keep
         #: Sending them again.
         self.replays = replays
+        #: Correcting the arguments of one, and sending it again with them.
+        self.edits = edits
 
     def groups(
         self, *, by: Actor, task: str | None = None, tenant: str | None = None, limit: int = 100
@@ -69,14 +72,15 @@ class Dlq:
         self._authority.look(by, Action.DLQ_LOOK, Target((id,), tenant=job.tenant))
         return job
 
-    def reveal(self, id: str, *, by: Actor, reason: str) -> StoredPayload | None:
+    def reveal(self, id: str, *, by: Actor, reason: str, generation: int | None = None) -> StoredPayload | None:
         """The message of a job as it was sent, arguments included; None where it is gone. The audit has who asked, and why.
 
+        ``generation``: an earlier message, from before it was edited or changed by a retry; the first is 0.
         Raises ``NotFound``, ``ReasonMissing``.
         """
         target = Target((id,), tenant=self._seen(id, by, Action.JOBS_REVEAL).tenant)
         with self._authority.act(by, Action.JOBS_REVEAL, target, reason):
-            return self._store.payload(id)
+            return self._store.payload(id, generation)
 
     def _seen(self, id: str, by: Actor, action: Action) -> Job:
         job = self._store.job(id)

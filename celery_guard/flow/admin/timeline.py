@@ -14,6 +14,8 @@ from celery_guard.job.audit import AuditEntry, Outcome
 from celery_guard.job.row import Job, StoredFailure
 from celery_guard.job.state import ENDED, Reason, State
 
+from .actor import Action
+
 __all__ = ["NOT_KEPT", "Moment", "tell"]
 
 NOT_KEPT = (
@@ -85,7 +87,9 @@ def _acted(audit: Iterable[AuditEntry]) -> Iterator[Moment]:
     for entry in audit:
         if entry.outcome is Outcome.REFUSED:
             continue
-        came = f" ({entry.detail})" if entry.detail else ""
+        # what an edit has changed are arguments, which nobody is shown unasked: the audit has it
+        said = entry.outcome is Outcome.INTENDED and entry.action == Action.DLQ_EDIT
+        came = f" ({entry.detail})" if entry.detail and not said else ""
         yield Moment(entry.at, f"{entry.action} {entry.outcome}", f"by {entry.actor}: {entry.reason}{came}")
 
 

@@ -10,12 +10,14 @@ from celery_guard.errors import SettingError
 from celery_guard.flow.admin.actor import Authorize, by_role
 from celery_guard.flow.admin.audit import Audit, Authority
 from celery_guard.flow.admin.dlq import Dlq
+from celery_guard.flow.admin.edit import Edits
 from celery_guard.flow.admin.jobs import Jobs
 from celery_guard.flow.admin.quarantine import Quarantine
 from celery_guard.flow.admin.replay import Replays
 
 from .live import CeleryAsking
 from .mailing import CeleryMailing
+from .messages import CeleryMessages
 from .result import encode_value
 
 if TYPE_CHECKING:
@@ -44,8 +46,13 @@ class Admin:
     def dlq(self) -> Dlq:
         """Dead letters."""
         store, authority = self._runtime.store, self.authority
-        replays = Replays(store, authority, lambda task: self._runtime.contract_named(task).replayable)
-        return Dlq(store, authority, replays, self._runtime.settings.keep_dead)
+        settings = self._runtime.settings
+        replays = Replays(store, authority, self._replayable)
+        edits = Edits(store, authority, CeleryMessages(self._runtime), self._replayable, settings)
+        return Dlq(store, authority, replays, edits, settings.keep_dead)
+
+    def _replayable(self, task: str) -> bool:
+        return self._runtime.contract_named(task).replayable
 
     @property
     def quarantine(self) -> Quarantine:

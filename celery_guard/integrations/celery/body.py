@@ -130,7 +130,8 @@ class CeleryBody:
             )
         token = current_attempt.set(attempt)
         try:
-            late = self.envelope is not None and self.envelope.generation != job.generation
+            # the first message of a job that was adopted has no envelope
+            late = (0 if self.envelope is None else self.envelope.generation) != job.generation
             return (self._read_again(job) if late else None) or self._opened(job) or self._outcome(attempt)
         finally:
             current_attempt.reset(token)

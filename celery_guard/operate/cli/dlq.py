@@ -76,20 +76,31 @@ def list_(target: Target, /, by: Actor, **which: Any) -> None:
     is_flag=True,
     help="With the message: headers, and the body with the arguments. Takes --role admin and a --reason.",
 )
+@click.option(
+    "--generation", type=click.IntRange(0),
+    help="With --reveal: an earlier message, from before it was edited or a retry changed it; the first is 0.",
+)  # fmt: skip
 @reason_option(required=False)
 @actor_options
 @json_option
 @pass_target
-def show(target: Target, id: str, traceback: bool, reveal: bool, reason: str | None, by: Actor) -> None:
+def show(
+    target: Target, id: str, traceback: bool, reveal: bool, generation: int | None, reason: str | None, by: Actor
+) -> None:
     """Why a job is dead, whom to ask, and its message."""
+    if generation is not None and not reveal:
+        raise click.UsageError("--generation says which message is shown: type it with --reveal.")
     letters = target.admin.dlq
     job = letters.show(id, by=by)
-    if job.state is not State.DEAD:
+    if job.state is not State.DEAD and generation is None:
         look = target.typed("jobs", "show", job.id)
         target.terminal.note(f"The job {job.id} is no dead letter, it is {job.shown_state}. Type: {look}")
         click.get_current_context().exit(1)
     target.load_tasks()
-    payload = letters.reveal(id, by=by, reason=reason or "") if reveal else target.store.payload(id)
+    if reveal:
+        payload = letters.reveal(id, by=by, reason=reason or "", generation=generation)
+    else:
+        payload = target.store.payload(id)
     more = {"contract_owner": _team(target, job), "message_bytes": "gone" if payload is None else len(payload.body)}
     message = _message(payload) if reveal and payload is not None else {}
     if target.terminal.as_json:

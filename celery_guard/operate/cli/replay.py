@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from celery_guard.job.replay import ItemState, ReplayState
 
+from .edit import edit_letter
 from .filters import actor_options, confirm_option, letters_options, limit_option, reason_option
 from .main import json_option
 from .target import Target, pass_target
@@ -52,19 +53,31 @@ _GOES_ON = (ReplayState.BUILDING, ReplayState.RUNNING)
     default=None,
     help="Stay and show how it goes; on a terminal it does. Leaving does not end it.",
 )
+@click.option(
+    "--edit", is_flag=True,
+    help="Correct the arguments of one letter in an editor, and send it with them. Takes --role admin and a --reason.",
+)  # fmt: skip
+@click.option(
+    "--arguments", type=click.File(encoding="utf-8"), metavar="FILE",
+    help='The same with the arguments from a file (-: from stdin): {"args": [...], "kwargs": {...}}.',
+)  # fmt: skip
 @reason_option(required=False)
 @confirm_option
 @actor_options
 @json_option
 @pass_target
 def replay(
-    target: Target, /, letters: Letters, by: Actor, preview: bool, watch: bool | None, reason: str | None, **how: Any
-) -> None:
+    target: Target, /, letters: Letters, by: Actor, preview: bool, watch: bool | None, reason: str | None, edit: bool,
+    arguments: TextIO | None, **how: Any,
+) -> None:  # fmt: skip
     """Send dead letters again: a frozen set, in growing waves, at a rate; it stops itself when they fail again.
 
     Counts begin anew, message and history stay. Exit status 1 if some are skipped, or it did not come to its end while it was watched.
     """
     target.load_tasks()
+    if edit or arguments is not None:
+        edit_letter(target, letters, by, reason, arguments, preview)
+        return
     dlq = target.admin.dlq
     seen = dlq.replays.preview(letters, by=by)
     if not target.terminal.as_json:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_guard.job.instant import Instant, instant_to_datetime
+from celery_guard.job.letter import Edit
 from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.job.tally import Count, Counted, Standing
@@ -232,13 +233,15 @@ def job(id: str, row: _Row, found: tuple[StoredFailure, ...] = ()) -> Job:
     )
 
 
-def replayed(id: str, answer: Sequence[bytes]) -> Replayed:
+def replayed(id: str, answer: Sequence[bytes], edit: Edit | None = None) -> Replayed:
     """What became of one job that was to be replayed."""
     word, *about = map(text, answer)
     if word == "replayed":
         return Replayed(id, "replayed")
     if word == "missing":
         return Replayed(id, "skipped", "there is no such job")
+    if word == "edited" and edit is not None:
+        return Replayed(id, "skipped", edit.overtaken_by(int(about[0])))
     if word == "held":
         return Replayed(id, "skipped", f"its key is held by job {about[0]} ({about[1]})")
     return Replayed(id, "skipped", f"it is {about[0]}, not dead")

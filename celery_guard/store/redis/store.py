@@ -44,6 +44,7 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from celery_guard.job.instant import microseconds
+from celery_guard.job.letter import Edit
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
@@ -308,6 +309,16 @@ class RedisStore(RedisCounting, RedisOperators):
     def _replay(self, ids: list[str]) -> list[Replayed]:
         answers = self._server.run("replay", {"ids": ids, "mark": _mark()})
         return [rows.replayed(id, answer) for id, answer in zip(ids, answers, strict=True)]
+
+    def replay_edited(self, edit: Edit) -> Replayed:
+        """Send a dead job again with another message, in one script."""
+        words = {"generation": edit.generation, "fingerprint": edit.fingerprint}
+        said = {
+            "id": edit.id,
+            "mark": _mark(),
+            "edit": {name: word for name, word in words.items() if word is not None},
+        }
+        return rows.replayed(edit.id, self._server.run("replay_edited", said, *given.letter(edit.payload)), edit)
 
     # -- messages nobody could open ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from sqlalchemy import literal_column
 from sqlalchemy.engine import Connection, RowMapping
 
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
+from celery_guard.job.letter import Edit
 from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import Reason, State
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Replayed
@@ -114,28 +115,41 @@ def cancel(connection: Connection, id: str, again: bool) -> tuple[Cancelled, boo
     return Cancelled(id, "too late", state), False
 
 
-def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool) -> Replayed:
-    """Send a dead job again, if its key is free or it only followed the job that holds it."""
+def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool, edit: Edit | None = None) -> Replayed:
+    """Send a dead job again, if its key is free or it only followed the job that holds it; with the message of ``edit`` where there is one."""
     row = connection.execute(statements.job_row(id, locked=True)).mappings().one_or_none()
     if row is None:
         return Replayed(id, "skipped", "there is no such job")
     if row["state"] != State.DEAD:
-        if again and row["state"] == State.PENDING and row["reason"] == Reason.REPLAY:
+        sent = edit is None or payload_of(connection, id, row["generation"]) == edit.payload
+        if again and sent and row["state"] == State.PENDING and row["reason"] == Reason.REPLAY:
             return Replayed(id, "replayed")
         return Replayed(id, "skipped", f"it is {row['state']}, not dead")
+    if edit is not None and row["generation"] != edit.generation:
+        return Replayed(id, "skipped", edit.overtaken_by(row["generation"]))
     key, holder = row["key_hash"], None
     if key is not None:
         if lock_keys and not connection.execute(try_key(), {"held_key_": key}).scalar():
             return Replayed(id, "skipped", "an open transaction is taking its key")
         held = connection.execute(statements.holds_key(key)).one_or_none()
-        if held is not None and held.id != row["holder"]:
+        if held is not None and (edit is not None or held.id != row["holder"]):
             return Replayed(id, "skipped", f"its key is held by job {held.id} ({held.state})")
         holder = None if held is None else held.id
     fold_rows(connection, [id])
-    connection.execute(statements.replay(id, key if holder is None else None, holder))
+    connection.execute(statements.replay(id, key if holder is None else None, holder, _edited(connection, edit)))
     connection.execute(statements.drop_result(id))
     replayed(connection, id)
     return Replayed(id, "replayed")
+
+
+def _edited(connection: Connection, edit: Edit | None) -> Mapping[str, Any]:
+    """Write the message that a job goes on with; what its row says of it."""
+    if edit is None:
+        return {}
+    generation = edit.generation + 1
+    connection.execute(statements.drop_payload(edit.id, generation))
+    connection.execute(statements.keep_payload(edit.id, generation, edit.payload))
+    return {"generation": generation, "fingerprint": edit.fingerprint}
 
 
 def quarantine(connection: Connection, token: str, queue: str, body: bytes, words: Mapping[str, str | None]) -> int:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from celery_guard.errors import KeyBusy, StoreUnavailableError
 from celery_guard.job.instant import microseconds
+from celery_guard.job.letter import Edit
 from celery_guard.job.row import Attempt, Job, NewJob, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
@@ -296,11 +297,18 @@ class SqlStore(SqlOperators):
             self._ring()
         return answers
 
-    def _replay(self, id: str) -> Replayed:
+    def replay_edited(self, edit: Edit) -> Replayed:
+        """Send a dead job again with another message, in one transaction."""
+        answer = self._replay(edit.id, edit)
+        if answer.answer == "replayed":
+            self._ring()
+        return answer
+
+    def _replay(self, id: str, edit: Edit | None = None) -> Replayed:
         lock_keys = self._traits.one_statement
         try:
             return self._database.begin(
-                lambda connection, again: people.replay(connection, id, again, lock_keys=lock_keys)
+                lambda connection, again: people.replay(connection, id, again, lock_keys=lock_keys, edit=edit)
             )
         except IntegrityError:
             return Replayed(id, "skipped", "its key was taken at this moment")

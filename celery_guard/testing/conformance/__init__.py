@@ -15,8 +15,8 @@ A whole test module of a store::
     def caller(subject):           # transactions of somebody else's program on the same database,
         return MyCallers(subject)  # or refuse_callers(store), for a store that declares it cannot join them
 
-One file a journey: accept, audit, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, doors, clock, races, apart, cut,
-One file a journey: accept, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, operators, doors, clock, races, apart, cut,
+One file a journey: accept, audit, keys, followers, handover, claim, bodies, settle, tell, relay, sweep, people, operators, letters, replays,
+edits, doors, clock, races, apart, cut,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
 """
 
@@ -24,7 +24,7 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart audit bodies claim clock crowd cut doors followers handover keys letters moves operators people races relay replays round_trips settle sweep tell upkeep"
+_MODULES = "accept apart audit bodies claim clock crowd cut doors edits followers handover keys letters moves operators people races relay replays round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
@@ -36,6 +36,7 @@ from .clock import TestClock, skewed
 from .counting import TestCounting, TestStanding
 from .cut import TestCut
 from .doors import TestDoors, TestOpenTransactions
+from .edits import TestEdits
 from .fixtures import opened_store, store
 from .followers import TestFollowers
 from .handover import TestHandover
@@ -70,6 +71,7 @@ __all__ = [
     "TestDoors",
     "TestDoubling",
     "TestDue",
+    "TestEdits",
     "TestExpiry",
     "TestFollowers",
     "TestGiveBack",

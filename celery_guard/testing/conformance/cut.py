@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from celery_guard.job.letter import Edit
 from celery_guard.job.row import Attempt
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Granted
@@ -228,6 +229,18 @@ class TestCut:
             assert (row.state, row.replays) == (State.PENDING, 1)
 
         self._everywhere(store, wired, answers, die, lambda cut, granted: cut.replay([granted.id]), check)
+
+    def test_an_edited_replay(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
+        def check(store: Store, granted: Granted, said: Any) -> None:
+            assert said.answer == "replayed"
+            row = found(store, granted.id)
+            assert (row.state, row.replays, row.generation) == (State.PENDING, 1, 1)
+            assert store.payload(granted.id) == payload(b"second")
+
+        def call(cut: Store, granted: Granted) -> Any:
+            return cut.replay_edited(Edit(granted.id, 0, payload(b"second"), None))
+
+        self._everywhere(store, wired, answers, die, call, check)
 
     def test_a_retention(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def check(store: Store, granted: Granted, said: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, delete, func, insert, literal_column, null, or_, select, update
@@ -10,6 +10,7 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.instant import microseconds
+from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.store.bounds import KEEP_CANCELLED
 from celery_guard.store.sql.clock import now
@@ -23,6 +24,7 @@ __all__ = [
     "cancel_waiting",
     "clock",
     "counts",
+    "drop_payload",
     "drop_result",
     "emptied",
     "heartbeats",
@@ -30,6 +32,7 @@ __all__ = [
     "holds_key",
     "job_row",
     "jobs",
+    "keep_payload",
     "keep_slot",
     "last_start",
     "move_message",
@@ -179,8 +182,11 @@ def holds_key(key: str) -> Select[Any]:
     return select(job.c.id, job.c.state).where(job.c.held_key == key)
 
 
-def replay(id: str, held_key: str | None, holder: str | None) -> Update:
-    """A dead job waits again, its counts new. A deadline that is over would end it at once, and is lifted."""
+def replay(id: str, held_key: str | None, holder: str | None, edited: Mapping[str, Any]) -> Update:
+    """A dead job waits again, its counts new. A deadline that is over would end it at once, and is lifted.
+
+    ``edited`` are columns of its call, where it goes on with another.
+    """
     values: dict[str, Any] = {
         "state": fixed(State.PENDING),
         "reason": fixed(Reason.REPLAY),
@@ -192,6 +198,7 @@ def replay(id: str, held_key: str | None, holder: str | None) -> Update:
         "fence": job.c.fence + 1,
         "due": now(),
         "replays": job.c.replays + 1,
+        **edited,
         **dict.fromkeys(("finished", "keep_until", "relay", "asked", "failure_class", "cause"), null()),
         **dict.fromkeys(
             ("attempts", "crashes", "retries", "publications", "refusals", "interruptions"), literal_column("0")
@@ -204,6 +211,17 @@ def replay(id: str, held_key: str | None, holder: str | None) -> Update:
         .where(job.c.id == id, job.c.state == fixed(State.DEAD))
         .ordered_values(*((job.c[name], value) for name, value in values.items()))
     )
+
+
+def drop_payload(id: str, generation: int) -> Delete:
+    """A message that belongs to no row: its writer's connection was in autocommit, and it died before the row."""
+    return delete(payload).where(payload.c.job == id, payload.c.generation == generation)
+
+
+def keep_payload(id: str, generation: int, letter: StoredPayload) -> Insert:
+    """The message of a job's next generation."""
+    words = {"body": letter.body, "headers": letter.headers, "delivery": letter.delivery}
+    return insert(payload).values(job=id, generation=generation, **words)
 
 
 def drop_result(id: str) -> Delete:
