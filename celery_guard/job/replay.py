@@ -8,8 +8,9 @@
 A wave is released at the replay's rate, at most so many of one tenant at a time. The next one, larger, begins when each of its jobs
 was tried: it has ended, or failed at least once and waits for a retry of its own. Waves are 1, 5, 20, 80, ... up to 500.
 
-It stops itself when more than ``stop_share`` of a wave has failed, or when jobs died again of the cause they had died of before: what
-was to be repaired is not. Nothing here depends on who looks: every step is a compare-and-set in the store, so any number of relays may drive one replay.
+It stops itself when more than ``stop_share`` of a wave has failed, so also when its first job has; or when more than ``same_cause`` of
+what was sent since it was begun or resumed, and at least two jobs, died again of the cause they had died of before: what was to be
+repaired is not. One letter that nothing can repair is no such sign, however small the share that it is. Nothing here depends on who looks: every step is a compare-and-set in the store, so any number of relays may drive one replay.
 """
 
 from __future__ import annotations
@@ -19,10 +20,25 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-__all__ = ["SAME_CAUSE", "ItemState", "NewReplay", "Progress", "Replay", "ReplayState", "why_stop", "window"]
+__all__ = [
+    "SAME_CAUSE",
+    "SAME_CAUSE_SHARE",
+    "ItemState",
+    "NewReplay",
+    "Progress",
+    "Replay",
+    "ReplayState",
+    "why_stop",
+    "window",
+]
 
 #: What a store notes of a job that died again of the cause it had died of before.
 SAME_CAUSE = "the same cause"
+
+#: Per cent of what was sent, unless somebody says otherwise.
+SAME_CAUSE_SHARE = 5
+#: Fewer that die again of their cause say nothing about the others.
+_FEWEST = 2
 
 _RAMP = (1, 5, 20, 80, 320)
 _WIDEST = 500
@@ -80,8 +96,8 @@ class NewReplay:
     cap: int | None = None
     #: Per cent of a wave.
     stop_share: int = 20
-    #: How many jobs may die again of the cause they had before it stops.
-    same_cause: int = 1
+    #: Per cent of what was sent since it was begun or resumed: so many may die again of the cause they had before it stops.
+    same_cause: int = SAME_CAUSE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,7 @@ class Replay:
     every: timedelta = timedelta(milliseconds=100)
     cap: int | None = None
     stop_share: int = 20
-    same_cause: int = 1
+    same_cause: int = SAME_CAUSE_SHARE
     total: int = 0
     #: The wave that is under way, counted from 1, and the first one since it was begun or resumed.
     wave: int = 1
@@ -147,8 +163,9 @@ def window(wave: int, run: int) -> int:
 
 def why_stop(replay: Replay, seen: Progress) -> str:
     """Why the replay must not go on, in words; empty where it may."""
-    if seen.same_cause >= replay.same_cause:
-        return f"{seen.same_cause} died again of the cause they had died of before"
+    sent = sum(window(wave, replay.run) for wave in range(replay.run, replay.wave)) + seen.released
+    if seen.same_cause >= _FEWEST and seen.same_cause * 100 > replay.same_cause * sent:
+        return f"{seen.same_cause} of {sent} jobs died again of the cause they had died of before, more than {replay.same_cause} %"
     bad = seen.wave.get(ItemState.FAILED, 0) + seen.wave.get(ItemState.FAILING, 0)
     size = max(
         seen.released, min(window(replay.wave, replay.run), seen.released + seen.counts.get(ItemState.WAITING, 0))

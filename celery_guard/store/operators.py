@@ -130,6 +130,10 @@ class Operators(Protocol):
         """Jobs of a replay that were not sent again, and why."""
         ...
 
+    def replay_failed(self, id: str, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that are dead letters again (``failed``) or wait for a retry of their own (``failing``); those sent last first."""
+        ...
+
     def retain_replays(self, keep: timedelta, limit: int) -> int:
         """Delete up to ``limit`` rows of a replay that is over, or was left unfinished, for longer than ``keep``; how many went."""
         ...

@@ -128,7 +128,7 @@ def test_dlq_1_a_hundred_that_fail_again_twice_are_a_hundred_letters_with_their_
 ) -> None:
     ids = [letter(store) for _ in range(100)]
     for time_ in (1, 2):
-        begun = begin_replay(shell, "--all", "--stop-share", "100", "--same-cause", "1000")
+        begun = begin_replay(shell, "--all", "--stop-share", "100", "--same-cause", "100")
         driver = Driver(store)
         for _ in range(1000):
             if not driver.once():

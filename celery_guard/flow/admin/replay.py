@@ -19,7 +19,16 @@ from datetime import timedelta
 from celery_guard.errors import MoveRefused
 from celery_guard.job.audit import NewAudit, Outcome
 from celery_guard.job.letter import Handled
-from celery_guard.job.replay import ItemState, NewReplay, Replay, ReplayState, why_stop, window
+from celery_guard.job.replay import (
+    SAME_CAUSE,
+    SAME_CAUSE_SHARE,
+    ItemState,
+    NewReplay,
+    Replay,
+    ReplayState,
+    why_stop,
+    window,
+)
 from celery_guard.job.row import Job
 from celery_guard.store.protocol import Store
 
@@ -38,6 +47,9 @@ _OTHERS = "others"
 #: A turn is about so long, and releases at most so many.
 _TURN = timedelta(seconds=1)
 _MOST = 100
+
+#: So many jobs that have failed again are looked at for one of the same cause.
+_LOOKED_AT = 100
 
 _ID_OF_HOLDER = re.compile(r"its key is held by job .* \((\w+)\)")
 
@@ -89,7 +101,7 @@ class Replays:
         rate: float = 10,
         cap: int | None = None,
         stop_share: int = 20,
-        same_cause: int = 1,
+        same_cause: int = SAME_CAUSE_SHARE,
         confirm: int | None = None,
     ) -> Replay:
         """Freeze the set and let it run.
@@ -98,13 +110,19 @@ class Replays:
             rate: jobs a second, at most 1000.
             cap: how many jobs of one tenant may be on their way at a time.
             stop_share: it stops itself when more than so many per cent of a wave have failed again.
-            same_cause: it stops itself when so many have died again of the cause that they had died of.
+            same_cause: it stops itself when more than so many per cent of what was sent, and at least two, have died again of the cause that
+                they had died of.
             confirm: how many jobs the actor has said may be touched.
 
         Raises ``ReasonMissing``, ``ConfirmationNeeded``, ``NotFound``; ``MoveRefused`` where none of them would be sent again.
         """
-        if not 0 < rate <= 1000 or not 0 <= stop_share <= 100 or same_cause < 1 or (cap is not None and cap < 1):
-            raise ValueError("rate is over 0 and at most 1000, stop_share from 0 to 100, same_cause and cap from 1")
+        if (
+            not 0 < rate <= 1000
+            or not 0 <= stop_share <= 100
+            or not 0 <= same_cause <= 100
+            or (cap is not None and cap < 1)
+        ):
+            raise ValueError("rate is over 0 and at most 1000, stop_share and same_cause from 0 to 100, cap from 1")
         seen = self.preview(letters, by=by)
         if not seen.would_go:
             raise MoveRefused(f"None of these would be sent again: {_skips(seen) or 'there are no such dead letters'}.")
@@ -160,6 +178,10 @@ class Replays:
     def skipped(self, id: str, *, by: Actor, limit: int = 100) -> list[Handled]:
         """Jobs of a replay that were not sent again, and why. Raises ``NotFound``."""
         return self._store.replay_skipped(self.show(id, by=by).id, limit)
+
+    def failed(self, id: str, *, by: Actor, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that have failed again; those sent last first. Raises ``NotFound``."""
+        return self._store.replay_failed(self.show(id, by=by).id, limit)
 
     def pause(self, id: str, *, by: Actor, reason: str) -> Replay:
         """Send no more until it is resumed; what is on its way is not called back. Raises ``NotFound``, ``MoveRefused``."""
@@ -234,6 +256,7 @@ class Driver:
         return max(1, min(_MOST, _TURN // max(replay.every, timedelta(microseconds=1))))
 
     def _stop(self, replay: Replay, why: str) -> None:
+        why += self._for_example(replay)
         if self._store.replay_move(replay.id, [ReplayState.RUNNING], ReplayState.STOPPED, why, wave=replay.wave):
             logger.warning("replay %s of %s has stopped itself: %s", replay.id, replay.target, why)
             self._store.audit(
@@ -244,6 +267,18 @@ class Driver:
                     )
                 ]
             )  # fmt: skip
+
+    def _for_example(self, replay: Replay) -> str:
+        """A job that has failed again, and its cause, in words."""
+        failed = self._store.replay_failed(replay.id, _LOOKED_AT)
+        # what it stopped at is one of the same cause, where there is one
+        for found in sorted(failed, key=lambda one: one.why != SAME_CAUSE)[:1]:
+            job = self._store.job(found.id)
+            if job is not None and job.failures:
+                last = job.failures[-1]
+                return f"; one of them is job {job.id}: {last.type_name}, cause {last.cause}"
+            return f"; one of them is job {found.id}"
+        return ""
 
 
 def _target(replay: Replay) -> Target:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from celery_guard.job.replay import ItemState, ReplayState
+from celery_guard.job.replay import SAME_CAUSE_SHARE, ItemState, ReplayState
 
 from .edit import edit_letter
 from .filters import actor_options, confirm_option, letters_options, limit_option, reason_option
@@ -44,8 +44,8 @@ _GOES_ON = (ReplayState.BUILDING, ReplayState.RUNNING)
     help="Stop when more than so many per cent of a wave have failed again.",
 )  # fmt: skip
 @click.option(
-    "--same-cause", type=click.IntRange(1), default=1, show_default=True,
-    help="Stop when so many have died again of the cause they had died of.",
+    "--same-cause", type=click.IntRange(0, 100), default=SAME_CAUSE_SHARE, show_default=True,
+    help="Stop when more than so many per cent of what was sent, and at least two, have died again of the cause they had died of.",
 )  # fmt: skip
 @click.option("--preview", is_flag=True, help="Only say what it would do.")
 @click.option(
@@ -186,7 +186,7 @@ _REPLAYS: tuple[Column[Replay], ...] = (
 @json_option
 @pass_target
 def replays(target: Target, id: str | None, limit: int, by: Actor) -> None:
-    """Replays, the newest first; or one of them, with its counts and what it skipped."""
+    """Replays, the newest first; or one of them, with its counts, what has failed again and what it skipped."""
     if id is None:
         found = target.admin.dlq.replays.list(by=by, limit=limit)
         if target.terminal.as_json:
@@ -194,9 +194,12 @@ def replays(target: Target, id: str | None, limit: int, by: Actor) -> None:
         else:
             target.terminal.listing(found, _REPLAYS, "no replays")
         return
-    one, skipped = target.admin.dlq.replays.show(id, by=by), target.admin.dlq.replays.skipped(id, by=by, limit=limit)
+    asked = target.admin.dlq.replays
+    one, failed, skipped = (
+        asked.show(id, by=by), asked.failed(id, by=by, limit=limit), asked.skipped(id, by=by, limit=limit),
+    )  # fmt: skip
     if target.terminal.as_json:
-        target.terminal.json({**record(one), "counts": dict(one.counts), "skipped": skipped})
+        target.terminal.json({**record(one), "counts": dict(one.counts), "failed": failed, "skipped": skipped})
         return
     target.terminal.details(
         [
@@ -205,6 +208,9 @@ def replays(target: Target, id: str | None, limit: int, by: Actor) -> None:
             ("wave", str(one.wave)), ("begun", when(one.created)), ("ended", when(one.ended)),
         ]
     )  # fmt: skip
+    for each in failed:
+        why = f": {one_line(each.why)}" if each.why else ""
+        target.terminal.say(f"{one_line(each.id)}  {each.answer} again{why}")
     for each in skipped:
         target.terminal.say(f"{one_line(each.id)}  skipped: {one_line(each.why)}")
     _say_what_next(target, one)

@@ -205,6 +205,11 @@ class RedisOperators(OpenStore):
         answers = (rows.replayed(rows.text(job), why) for job, why in found)
         return [Handled(answer.id, "skipped", answer.why) for answer in answers]
 
+    def replay_failed(self, id: str, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that have failed again."""
+        found = self._server.run("replay_failed", {"id": id, "limit": limit})
+        return [Handled(*map(rows.text, answer)) for answer in found]
+
     def retain_replays(self, keep: timedelta, limit: int) -> int:
         """Forget up to ``limit`` rows of a replay that is over for longer than ``keep``."""
         gone: int = self._server.run("retain_replays", {"keep": microseconds(keep), "limit": min(limit, BATCH)})

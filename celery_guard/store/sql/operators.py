@@ -165,6 +165,10 @@ class SqlOperators(OpenStore):
         """Jobs of a replay that were not sent again, and why."""
         return self._database.each(lambda connection, again: replays.skipped(connection, id, limit))
 
+    def replay_failed(self, id: str, limit: int = 100) -> list[Handled]:
+        """Jobs of a replay that have failed again."""
+        return self._database.each(lambda connection, again: replays.failed(connection, id, limit))
+
     def retain_replays(self, keep: timedelta, limit: int) -> int:
         """Delete up to ``limit`` rows of a replay that is over for longer than ``keep``."""
         return self._database.each(lambda connection, again: replays.retain(connection, keep, min(limit, BATCH)))

@@ -29,6 +29,7 @@ from .statements import replays as statements
 __all__ = [
     "add",
     "begin",
+    "failed",
     "observe",
     "of",
     "one",
@@ -187,6 +188,11 @@ def one(connection: Connection, id: str) -> Replay | None:
 def skipped(connection: Connection, id: str, limit: int) -> list[Handled]:
     """Jobs that were not sent again, and why."""
     return [Handled(row.job, "skipped", row.why or "") for row in connection.execute(statements.skipped(id, limit))]
+
+
+def failed(connection: Connection, id: str, limit: int) -> list[Handled]:
+    """Jobs that have failed again, those sent last first."""
+    return [Handled(row.job, row.state, row.why or "") for row in connection.execute(statements.failed(id, limit))]
 
 
 def retain(connection: Connection, keep: timedelta, limit: int) -> int:

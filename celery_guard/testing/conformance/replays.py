@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from celery_guard.job.instant import Instant, instant_to_datetime
-from celery_guard.job.replay import ItemState, NewReplay, Replay, ReplayState
+from celery_guard.job.replay import SAME_CAUSE, ItemState, NewReplay, Replay, ReplayState
 from celery_guard.job.state import Reason, State
 from celery_guard.store.protocol import Store
 
@@ -216,6 +216,10 @@ class TestReplays:
             ItemState.SUCCEEDED: 1, ItemState.FAILED: 2, ItemState.FAILING: 1, ItemState.ENDED: 1, _R: 1,
         }  # fmt: skip
         assert (seen.wave, seen.same_cause, seen.tried, seen.over) == (seen.counts, 1, False, False)
+        assert [(one.id, one.answer, one.why) for one in store.replay_failed(id)] == [
+            (tries, "failing", ""), (other, "failed", ""), (same, "failed", SAME_CAUSE),
+        ]  # fmt: skip
+        assert [one.id for one in store.replay_failed(id, 1)] == [tries]
         again = claim(store, eventually(lambda: [tries][0]))
         assert store.settle(succeeded(again))
         assert store.replay_observe(id, 1, 1).counts[ItemState.SUCCEEDED] == 2

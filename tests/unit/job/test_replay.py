@@ -50,8 +50,19 @@ def test_what_is_left_is_the_size_of_the_last_wave() -> None:
 
 
 def test_a_cause_that_comes_back_stops_it() -> None:
-    assert why_stop(replay(wave=4), seen({F: 1, S: 79}, same_cause=1)).startswith("1 died again of the cause")
-    assert why_stop(replay(wave=4, same_cause=2), seen({F: 1, S: 79}, same_cause=1)) == ""
+    said = "6 of 106 jobs died again of the cause they had died of before, more than 5 %"
+    assert why_stop(replay(wave=4), seen({F: 6, S: 74}, same_cause=6)) == said
+    assert why_stop(replay(wave=4), seen({F: 5, S: 75}, same_cause=5)) == ""
+    assert why_stop(replay(wave=4, same_cause=0), seen({F: 2, S: 78}, same_cause=2)).endswith("more than 0 %")
+
+
+def test_one_letter_that_nothing_can_repair_does_not_stop_the_others() -> None:
+    assert why_stop(replay(wave=2, stop_share=20), seen({F: 1, S: 4}, same_cause=1)) == ""
+    assert why_stop(replay(wave=2, same_cause=0), seen({F: 1, S: 4}, same_cause=1)) == ""
+
+
+def test_a_ramp_that_was_begun_anew_counts_from_there() -> None:
+    assert "2 of 6 jobs" in why_stop(replay(wave=8, run=7, stop_share=100), seen({F: 2, S: 3}, same_cause=2))
 
 
 def test_it_is_over_when_nothing_waits_and_nothing_is_on_its_way() -> None:

@@ -32,7 +32,7 @@ from celery_guard.store.sql.tables import job, replay, replay_batch
 from . import fixed
 
 __all__ = [
-    "add", "begin", "counted", "counts", "crowded", "ended_as", "forget", "forget_items", "known", "last", "listed", "move", "next_wave", "on_their_way",
+    "add", "begin", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "known", "last", "listed", "move", "next_wave", "on_their_way",
     "over", "place", "put", "remember", "same_causes", "skip", "skipped", "tick", "waiting",
 ]  # fmt: skip
 
@@ -203,6 +203,13 @@ def skipped(id: str, limit: int) -> Select[Any]:
     return (
         select(replay.c.job, replay.c.why).where(replay.c.batch == id, state).order_by(replay.c.position).limit(limit)
     )
+
+
+def failed(id: str, limit: int) -> Select[Any]:
+    """Jobs that have failed again, those sent last first."""
+    states = replay.c.state.in_([ItemState.FAILED.value, ItemState.FAILING.value])
+    found = select(replay.c.job, replay.c.state, replay.c.why).where(replay.c.batch == id, states)
+    return found.order_by(replay.c.position.desc()).limit(limit)
 
 
 def listed(states: Collection[ReplayState], tenant: str | None, limit: int) -> Select[Any]:

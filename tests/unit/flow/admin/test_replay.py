@@ -103,7 +103,10 @@ def test_a_dependency_that_is_still_down_stops_it_after_one_job(store: Store, ca
     assert drive(store, replay, fails=lambda id: True) == [1]
     stopped = of(store, replay.id)
     assert stopped.state is ReplayState.STOPPED
-    assert stopped.why == "1 died again of the cause they had died of before"
+    [again] = store.replay_failed(replay.id)
+    assert stopped.why == (
+        f"1 of 1 jobs of wave 1 have failed again, more than 20 %; one of them is job {again.id}: shop.CardDeclined, cause down"
+    )
     assert store.counts() == {State.DEAD: 50}
     assert "has stopped itself" in caplog.text
     [row] = store.audited(action="replay.stop")
@@ -303,7 +306,7 @@ def test_what_is_no_letter_any_more_is_not_replayed(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"rate": 0}, {"rate": 1001}, {"stop_share": 101}, {"same_cause": 0}, {"cap": 0}], ids=str
+    "given", [{"rate": 0}, {"rate": 1001}, {"stop_share": 101}, {"same_cause": 101}, {"cap": 0}], ids=str
 )
 def test_numbers_that_make_no_sense_are_refused(store: Store, given: dict[str, Any]) -> None:
     letters(store, 1)
