@@ -14,7 +14,7 @@ from celery import Celery
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from celery_guard import EnqueueError, GuardedTask, PayloadError, PayloadTooLargeError
+from celery_guard import Contract, EnqueueError, GuardedTask, PayloadError, PayloadTooLargeError, Retry
 from celery_guard.contract.codec import wire_size
 from celery_guard.integrations.celery.capture import decode
 
@@ -150,6 +150,24 @@ def test_pay_3_the_callers_transaction_can_still_roll_back_or_commit(small: Any)
         assert session.execute(text("select count(*) from orders")).scalar() == 1
     engine.dispose()
     assert app.guard.store.jobs() == []
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by the contract", "by the body"])
+def test_pay_3_no_attempt_makes_the_message_larger(make_app: Callable[..., Celery], asked: bool) -> None:
+    app = make_app(task_always_eager=True)
+    sizes = []
+
+    @app.task(base=GuardedTask, bind=True, shared=False, contract=Contract(retry=Retry(max_attempts=9)))
+    def again(self: Any, value: str) -> None:
+        payload = app.guard.store.payload(self.request.id)
+        sizes.append(wire_size(payload.body, payload.headers, payload.delivery))
+        if self.job.attempt < 9:
+            raise self.retry((value,)) if asked else ConnectionError("not yet")
+
+    again.delay("x" * 1000).get()
+    # a body that asks is the parent of what it asks for: that is said once, however often it asks
+    assert sizes[1:] == [sizes[1]] * 8
+    assert sizes[1] - sizes[0] < 100
 
 
 @pytest.mark.parametrize("options", [{"queue": "q" * 256}, {"task_id": "i" * 256}], ids=["queue", "task id"])
