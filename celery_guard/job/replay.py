@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 __all__ = [
+    "OPEN",
     "SAME_CAUSE",
     "SAME_CAUSE_SHARE",
     "ItemState",
@@ -57,6 +58,10 @@ class ReplayState(str, Enum):
     DONE = "done"
 
     __str__ = str.__str__
+
+
+#: A replay that is not over: it sends letters, or a person has to say how it goes on.
+OPEN = (ReplayState.STOPPED, ReplayState.PAUSED, ReplayState.BUILDING, ReplayState.RUNNING)
 
 
 class ItemState(str, Enum):

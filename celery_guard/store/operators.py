@@ -126,6 +126,10 @@ class Operators(Protocol):
         """One replay with its counts."""
         ...
 
+    def replays_with(self, job: str) -> list[Replay]:
+        """Replays that are not over and in which this job waits to be sent again; newest first, without counts."""
+        ...
+
     def replay_skipped(self, id: str, limit: int = 100) -> list[Handled]:
         """Jobs of a replay that were not sent again, and why."""
         ...

@@ -82,6 +82,11 @@ RULES = (
         "{{ $labels.task }}: the same key with another payload",
         "{{ $value | humanize }} calls within 15 minutes were refused.",
     ),
+    Rule(
+        "GuardReplayWaits", 'sum by (state) ({p}open_replays{{state=~"stopped|paused|building"}}) > 0', "15m", "warning",
+        "A replay of dead letters is {{ $labels.state }}",
+        "{{ $value }} replays send nothing until a person resumes or aborts them.",
+    ),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from celery_guard.errors import StoreError
+from celery_guard.job.replay import OPEN
 from celery_guard.job.state import State
 from celery_guard.job.tally import BOUNDS, Count, Counted, Standing
 from celery_guard.store.protocol import Heartbeat, Store
@@ -190,6 +191,10 @@ class StoreCollector(Collector):
             "oldest_dead_letter_age_seconds", "How long ago the oldest dead letter died.",
             _fold(dead, lambda one: (self._owner(one.task),), _age, max), "owner",
         )  # fmt: skip
+        replays = {(state.value,): 0.0 for state in OPEN}
+        for replay in self._store.replays(states=OPEN):
+            replays[(replay.state.value,)] += 1
+        yield _gauge("open_replays", "Replays that are not over: at work, or waiting for a person.", replays, "state")
         yield from _of_relays(self._store.next_due(), self._store.heartbeats())
 
     # -- labels ---------------------------------------------------------------------------------------------------

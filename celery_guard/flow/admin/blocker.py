@@ -11,6 +11,7 @@ A code never changes its meaning, and is a page of the runbook::
     111    due, and not published                             170    is running
     112    refused by the broker                              171    the lease has ended, and nobody took the job back
     113    the deadline is over                               172    asked to stop
+    150    a replay does not go on                            151    waits for its turn in a replay
     120    no worker consumes the queue                       180    the outcome is unknown
     121    the queue stalls                                   190    has ended
     122    waits for its turn                                 191    has ended, and Celery is yet to be told
@@ -25,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from celery_guard.job.replay import Replay
 from celery_guard.job.row import Job
 from celery_guard.store.protocol import Backlog, Heartbeat
 
@@ -50,6 +52,8 @@ CODES = {
     "EXPLAIN-142": "held by a brake",
     "EXPLAIN-143": "held for a newer version of the code",
     "EXPLAIN-144": "has handed itself over to other jobs",
+    "EXPLAIN-150": "a replay does not go on",
+    "EXPLAIN-151": "waits for its turn in a replay",
     "EXPLAIN-170": "is running",
     "EXPLAIN-171": "the lease has ended, and nobody took the job back",
     "EXPLAIN-172": "asked to stop",
@@ -103,6 +107,8 @@ class Facts:
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
     #: Jobs whose outcome nobody knows; a sample.
     unknown: tuple[Job, ...] = ()
+    #: Replays that are not over.
+    replays: tuple[Replay, ...] = ()
     live: Live = field(default_factory=Live)
     max_publications: int = 0
     #: Why the store could not be asked; everything else is then unknown.
@@ -118,3 +124,5 @@ class Subject:
     holder: Job | None = None
     #: Whether this process knows a task of its name.
     known: bool = True
+    #: Replays that are not over, in which it waits to be sent again.
+    replays: tuple[Replay, ...] = ()

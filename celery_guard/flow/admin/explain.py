@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from celery_guard.job.replay import Replay, ReplayState
 from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.store.protocol import Backlog
@@ -18,6 +19,9 @@ __all__ = ["LATE", "explain_job", "explain_system"]
 
 #: How long something may be late before somebody has to look: twice what a sweep and an idle relay take at their slowest.
 LATE = timedelta(seconds=60)
+
+#: A set of 50,000 letters is frozen within.
+_BUILT_WITHIN = timedelta(minutes=15)
 
 _HELD = {
     Reason.HELD_LIMIT: ("EXPLAIN-141", "A limit holds it; it is tried again by itself."),
@@ -35,6 +39,7 @@ def explain_system(facts: Facts) -> list[Blocker]:
         *_around(facts),
         *(found for queue in facts.backlog.values() for found in _queue(facts, queue)),
         *_unknown(facts),
+        *(_not_going_on(facts, replay) for replay in facts.replays if replay.state is not ReplayState.RUNNING),
     ]
 
 
@@ -42,7 +47,7 @@ def explain_job(facts: Facts, subject: Subject) -> list[Blocker]:
     """Why this job is not running, the root first. Never empty: a job that runs or has ended is said to."""
     job = subject.job
     if job.state in ENDED:
-        return list(_ended(facts, job))
+        return [*_in_replays(facts, subject), *_ended(facts, subject)]
     if job.state is State.UNKNOWN:
         return [_outcome_unknown(job)]
     if job.state is State.RUNNING:
@@ -59,6 +64,8 @@ def explain_job(facts: Facts, subject: Subject) -> list[Blocker]:
 def _around(facts: Facts) -> Iterator[Blocker]:
     work = [queue for queue in facts.backlog.values() if queue.pending or queue.sent or queue.running]
     if not work:
+        if any(replay.state is ReplayState.RUNNING for replay in facts.replays):
+            yield from _relay(facts)
         return
     yield from _relay(facts)
     if facts.live.broker_out:
@@ -92,6 +99,20 @@ def _unknown(facts: Facts) -> Iterator[Blocker]:
         )  # fmt: skip
 
 
+def _not_going_on(facts: Facts, replay: Replay) -> Blocker:
+    why = f": {replay.why}" if replay.why else ""
+    left = facts.now - replay.created > _BUILT_WITHIN
+    stays = {
+        ReplayState.BUILDING: "it was left by a process that died: abort it" if left else "its set is being frozen",
+        ReplayState.PAUSED: "it sends nothing until it is resumed",
+    }.get(replay.state, "it sends nothing until it is resumed, or aborted")
+    return Blocker(
+        "EXPLAIN-150", f"The replay {replay.id} of {replay.total} jobs, by {replay.actor}, is {replay.state}{why}; {stays}.",
+        replay.created, wrong=replay.state is ReplayState.STOPPED or (replay.state is ReplayState.BUILDING and left),
+        next=("guard", "dlq", "replays", replay.id),
+    )  # fmt: skip
+
+
 def _relay(facts: Facts) -> Iterator[Blocker]:
     if any(beat.live for beat in facts.relays):
         return
@@ -115,12 +136,25 @@ def _publish(facts: Facts) -> tuple[str, ...]:
 # -- one job ----------------------------------------------------------------------------------------------------------
 
 
-def _ended(facts: Facts, job: Job) -> Iterator[Blocker]:
+def _in_replays(facts: Facts, subject: Subject) -> Iterator[Blocker]:
+    for replay in subject.replays:
+        if replay.state is not ReplayState.RUNNING:
+            yield _not_going_on(facts, replay)
+            continue
+        yield Blocker(
+            "EXPLAIN-151", f"The replay {replay.id} of {replay.total} jobs, by {replay.actor}, sends it again; it is at wave {replay.wave}.",
+            replay.created, next=("guard", "dlq", "replays", replay.id),
+        )  # fmt: skip
+        yield from _relay(facts)
+
+
+def _ended(facts: Facts, subject: Subject) -> Iterator[Blocker]:
+    job = subject.job
     why = f" ({job.reason})" if job.reason else ""
     if job.state is State.DEAD:
         how = f"{why}, {job.failure_class}" if job.failure_class else why
         yield Blocker(
-            "EXPLAIN-192", f"It is a dead letter{how}, and does not run again by itself.", job.finished, wrong=True,
+            "EXPLAIN-192", f"It is a dead letter{how}, and does not run again by itself.", job.finished, wrong=not subject.replays,
             next=("guard", "dlq", "show", job.id),
         )  # fmt: skip
     else:

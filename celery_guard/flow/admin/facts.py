@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from celery_guard.errors import StoreError
+from celery_guard.job.replay import OPEN
 from celery_guard.job.row import Job
 from celery_guard.job.state import State
 from celery_guard.settings import Settings
@@ -29,8 +30,10 @@ class Asking(Protocol):
         ...
 
 
-def gather(store: Store, settings: Settings, asking: Asking, queues: Sequence[str] = ()) -> Facts:
-    """What is known about the whole system. A store that is out is a fact."""
+def gather(
+    store: Store, settings: Settings, asking: Asking, queues: Sequence[str] = (), tenant: str | None = None
+) -> Facts:
+    """What is known about the whole system; of replays, those of one tenant, where that is said. A store that is out is a fact."""
     try:
         store.check()
         backlog = {queue.queue: queue for queue in store.backlog(_SAMPLE)}
@@ -39,6 +42,7 @@ def gather(store: Store, settings: Settings, asking: Asking, queues: Sequence[st
             relays=tuple(beat for beat in store.heartbeats() if beat.name.startswith("relay:")),
             backlog=backlog,
             unknown=tuple(store.jobs(states=[State.UNKNOWN], limit=_UNKNOWN)),
+            replays=tuple(store.replays(states=OPEN, tenant=tenant)),
             live=asking.ask(sorted({*backlog, *queues})),
             max_publications=settings.max_publications,
         )
@@ -46,7 +50,11 @@ def gather(store: Store, settings: Settings, asking: Asking, queues: Sequence[st
         return Facts(now=datetime.now(timezone.utc), store_out=f"[{error.code}] {' '.join(str(error).split())}")
 
 
-def gather_about(store: Store, job: Job, knows: Callable[[str], bool]) -> Subject:
-    """What is known about one job."""
+def gather_about(
+    store: Store, job: Job, knows: Callable[[str], bool], may_see: Callable[[str | None], bool]
+) -> Subject:
+    """What is known about one job; of replays, those of tenants that may be seen."""
     holder = None if job.holder is None else store.job(job.holder)
-    return Subject(job=job, holder=holder, known=knows(job.task))
+    found = store.replays_with(job.id) if job.state is State.DEAD else []
+    replays = tuple(replay for replay in found if may_see(replay.tenant))
+    return Subject(job=job, holder=holder, known=knows(job.task), replays=replays)

@@ -124,11 +124,12 @@ class Jobs:
         """
         if id is None:
             self._authority.look(by, Action.JOBS_LOOK, Target(name="the whole system"))
-            return explain_system(gather(self._store, self._settings, self._asking))
+            return explain_system(gather(self._store, self._settings, self._asking, tenant=by.tenant))
         job = self.get(id, by=by)
         facts = gather(self._store, self._settings, self._asking, [job.queue])
         # as it is after the facts were gathered, so that it is not judged by what has changed meanwhile
-        return explain_job(facts, gather_about(self._store, self._store.job(id) or job, self._knows))
+        now = self._store.job(id) or job
+        return explain_job(facts, gather_about(self._store, now, self._knows, by.may_see))
 
     def key(self, task: str, value: Any, tenant: str | None = None) -> str:
         """The hash under which rows have the key of a task, worked out as at enqueue: for :class:`Which`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from celery_guard.job.replay import OPEN
 from celery_guard.job.state import State
 
 from .main import json_option
@@ -15,6 +16,7 @@ from .terminal import Column
 from .words import ago, record, span
 
 if TYPE_CHECKING:
+    from celery_guard.job.replay import Replay
     from celery_guard.store.protocol import Heartbeat
 
 __all__ = ["status"]
@@ -31,6 +33,7 @@ def status(target: Target) -> None:
     Exit status 1 if no relay is alive while jobs are due, published or running: nobody would bring them back.
     """
     beats, counts, due = target.store.heartbeats(), target.store.counts(), target.store.next_due()
+    replays = target.store.replays(states=OPEN)
     relays = [beat for beat in beats if beat.name.startswith(_RELAY) and beat.live]
     is_due = due is not None and due <= timedelta(0)
     stuck = not relays and (is_due or any(counts.get(state) for state in (State.SENT, State.RUNNING)))
@@ -41,11 +44,12 @@ def status(target: Target) -> None:
                 "relays_alive": len(relays),
                 "next_due_in": record(due),
                 "counts": {state.value: counts.get(state, 0) for state in State},
+                "replays": record(replays),
                 "heartbeats": record(list(beats)),
             }
         )
     else:
-        _show(target, beats, len(relays), due)
+        _show(target, beats, len(relays), due, replays)
         waiting = [(state.value, counts[state]) for state in State if counts.get(state)]
         target.terminal.say()
         target.terminal.listing(
@@ -58,12 +62,13 @@ def status(target: Target) -> None:
         click.get_current_context().exit(1)
 
 
-def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | None) -> None:
+def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | None, replays: list[Replay]) -> None:
     target.terminal.details(
         [
             ("store", target.settings.shown_store),
             ("relays", f"{relays} alive" if relays else "none is alive"),
             ("due", _due(due)),
+            ("replays", ", ".join(f"{replay.id} is {replay.state}" for replay in replays)),
         ]
     )
     if beats:

@@ -191,6 +191,13 @@ class RedisOperators(OpenStore):
                 words["open"] = True
         if tenant is not None:
             words["tenant"] = tenant
+        return self._replays(words)
+
+    def replays_with(self, job: str) -> list[Replay]:
+        """Replays that are not over and in which this job waits."""
+        return self._replays({"budget": _BUDGET, "limit": _BUDGET, "open": True, "job": job})
+
+    def _replays(self, words: dict[str, Any]) -> list[Replay]:
         found = [replays.of(rows.text(id), row) for id, row in self._server.run("replays", words)]
         return sorted(found, key=lambda replay: replay.created, reverse=True)
 

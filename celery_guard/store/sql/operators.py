@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
 from celery_guard.job.letter import Handled, LetterGroup
@@ -152,7 +154,13 @@ class SqlOperators(OpenStore):
         self, *, states: Sequence[ReplayState] = (), tenant: str | None = None, limit: int = 100
     ) -> list[Replay]:
         """Replays, newest first."""
-        found = replay_statements.listed(states, tenant, limit)
+        return self._replays(replay_statements.listed(states, tenant, limit))
+
+    def replays_with(self, job: str) -> list[Replay]:
+        """Replays that are not over and in which this job waits."""
+        return self._replays(replay_statements.waiting_in(job))
+
+    def _replays(self, found: Select[Any]) -> list[Replay]:
         return self._database.each(
             lambda connection, again: [replays.of(row) for row in connection.execute(found).mappings()]
         )

@@ -73,6 +73,18 @@ class TestReplays:
         assert store.replays(tenant="other") == []
         assert store.replay_of(new_id()) is None
 
+    def test_it_is_known_in_which_replays_a_job_waits(self, store: Store) -> None:
+        ids = _dead(store, 2)
+        id = _begun(store, ids)
+        assert [replay.id for replay in store.replays_with(ids[1])] == [id]
+        assert store.replay_move(id, [ReplayState.RUNNING], ReplayState.STOPPED, "why")
+        assert [(replay.state, replay.why) for replay in store.replays_with(ids[0])] == [(ReplayState.STOPPED, "why")]
+        assert store.replay_move(id, [ReplayState.STOPPED], ReplayState.RUNNING)
+        assert _release(store, id, 2, 1) == 1
+        assert [len(store.replays_with(one)) for one in ids] == [0, 1]
+        assert store.replay_move(id, [ReplayState.RUNNING], ReplayState.ABORTED)
+        assert [store.replays_with(one) for one in (*ids, new_id())] == [[], [], []]
+
     def test_only_dead_jobs_come_into_the_set_each_once(self, store: Store) -> None:
         ids = _dead(store, 2)
         store.replay_begin(new := new_replay())

@@ -38,7 +38,7 @@ class Canned(SimpleNamespace):
 
     def __init__(self, **answers: Any) -> None:
         self.asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        answers = {"audit": None, "audited": [], **answers}
+        answers = {"audit": None, "audited": [], "replays": [], "replays_with": [], **answers}
         super().__init__(**{name: self._answering(name, answer) for name, answer in answers.items()})
 
     def _answering(self, name: str, answer: Any) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from celery_guard.errors import (
     StoreSchemaError,
     StoreUnavailableError,
 )
+from celery_guard.job.replay import Replay, ReplayState
 from celery_guard.job.state import State
 from celery_guard.operate.cli.main import guard, main
 from celery_guard.store.protocol import Heartbeat
@@ -131,6 +132,13 @@ def test_status_is_well_unless_jobs_are_under_way_and_nobody_relays(
 def test_status_shows_for_how_long_the_oldest_waits(run: Run) -> None:
     store = Canned(heartbeats=[beat()], counts={}, next_due=timedelta(seconds=-192))
     assert "the oldest for 3m 12s" in run("status", store=store).stdout
+
+
+def test_status_names_replays_that_are_not_over(run: Run) -> None:
+    stopped = Replay("5c1d", ReplayState.STOPPED, "ann", "operator", "here", "r", "all", NOW)
+    store = Canned(heartbeats=[beat()], counts={}, next_due=None, replays=[stopped])
+    assert "replays  5c1d is stopped" in run("status", store=store).stdout
+    assert answer_of(run("status", "--json", store=store))["replays"][0]["state"] == "stopped"
 
 
 # -- check ----------------------------------------------------------------------------------------------------------

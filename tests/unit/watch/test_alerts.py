@@ -48,6 +48,7 @@ CASES = {
         {"task": "pay"},
     ),
     "GuardKeyConflicts": ({"store_up": "1x60", 'conflicts_total{task="pay"}': "0+1x60"}, {"task": "pay"}),
+    "GuardReplayWaits": ({"store_up": "1x60", 'open_replays{state="stopped"}': "0x10 1x50"}, {"state": "stopped"}),
 }  # fmt: skip
 
 #: A busy store of which nothing is wrong.
@@ -56,6 +57,7 @@ WELL = {
     'oldest_job_age_seconds{state="pending",queue="mail"}': "4x60", 'attempts_crashed_total{task="pay"}': "7x60",
     'oldest_job_age_seconds{state="sent",queue="mail"}': "60x60", 'attempts_started_total{task="pay"}': "0+500x60",
     'duplicates_total{task="pay",at="enqueue"}': "0+50x60", 'conflicts_total{task="pay"}': "2x60",
+    'open_replays{state="running"}': "1x60", 'open_replays{state="stopped"}': "0x60",
 }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from celery_guard.errors import PortError, StoreUnavailableError
 from celery_guard.integrations.celery.metrics import make_registry
 from celery_guard.integrations.celery.runtime import runtime_of
+from celery_guard.job.replay import ReplayState
+from celery_guard.testing.conformance.replays import new_replay
 from celery_guard.watch.metrics import OTHER, QUEUES, text_of
 from celery_guard.watch.serve import MetricsServer, address_of
 
@@ -84,6 +86,17 @@ def test_obs_1_a_hundred_thousand_jobs_of_thousands_of_tenants_have_no_more_seri
     assert {(s.name, *sorted(s.labels.items())) for s in after} == {(s.name, *sorted(s.labels.items())) for s in before}
     for name in ("jobs_enqueued_total", "attempts_started_total", "jobs_ended_total", "attempts_failed_total"):
         assert totals(after, name) == totals(before, name)
+
+
+def test_replays_that_are_not_over_are_counted_by_state(app: Celery) -> None:
+    store = runtime_of(app).store
+    store.replay_begin(new := new_replay())
+    registry = make_registry(runtime_of(app))
+    assert 'celery_guard_open_replays{state="building"} 1.0' in text_of(registry)
+    store.replay_move(new.id, [ReplayState.BUILDING], ReplayState.STOPPED, "why")
+    assert 'celery_guard_open_replays{state="stopped"} 1.0' in text_of(registry)
+    store.replay_move(new.id, [ReplayState.STOPPED], ReplayState.ABORTED)
+    assert 'celery_guard_open_replays{state="stopped"} 0.0' in text_of(registry)
 
 
 def test_metrics_are_printed_once(run: Callable[..., Result]) -> None:

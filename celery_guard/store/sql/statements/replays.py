@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
-from celery_guard.job.replay import ItemState, ReplayState
+from celery_guard.job.replay import OPEN, ItemState, ReplayState
 from celery_guard.job.state import State
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, replay, replay_batch
@@ -33,8 +33,12 @@ from . import fixed
 
 __all__ = [
     "add", "begin", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "known", "last", "listed", "move", "next_wave", "on_their_way",
-    "over", "place", "put", "remember", "same_causes", "skip", "skipped", "tick", "waiting",
+    "over", "place", "put", "remember", "same_causes", "skip", "skipped", "tick", "waiting", "waiting_in",
 ]  # fmt: skip
+
+
+#: More replays than these are not open at once.
+_OPEN_AT_ONCE = 100
 
 
 def known(id: str) -> Select[Any]:
@@ -218,6 +222,16 @@ def listed(states: Collection[ReplayState], tenant: str | None, limit: int) -> S
     if states:
         found = found.where(replay_batch.c.state.in_([state.value for state in states]))
     return found if tenant is None else found.where(replay_batch.c.tenant == tenant)
+
+
+def waiting_in(job_id: str) -> Select[Any]:
+    """Replays that are not over, in which a job waits. They are few, and its place in each is known by both ids."""
+    there = exists(
+        select(replay.c.job)
+        .where(replay.c.batch == replay_batch.c.id, replay.c.job == job_id, replay.c.state == ItemState.WAITING.value)
+        .correlate(replay_batch)
+    )
+    return listed(OPEN, None, _OPEN_AT_ONCE).where(there)
 
 
 def over(keep: int) -> Select[Any]:

@@ -13,6 +13,7 @@ from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.admin.blocker import CODES, Blocker, Facts, Live, Subject
 from celery_guard.flow.admin.explain import LATE, explain_job, explain_system
 from celery_guard.flow.admin.facts import gather
+from celery_guard.job.replay import Replay, ReplayState
 from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.store.protocol import Backlog, Heartbeat
@@ -43,6 +44,38 @@ def codes(found: list[Blocker]) -> list[str]:
 
 def of_job(subject: Job, holder: Job | None = None, known: bool = True, **given: Any) -> list[str]:
     return codes(explain_job(facts(**given), Subject(job=subject, holder=holder, known=known)))
+
+
+def replay(state: ReplayState, created: datetime = AGO) -> Replay:
+    return Replay("5c1d", state, "ann", "operator", "here", "r", "all", created, total=4198, why="1 of 1 failed")
+
+
+@pytest.mark.parametrize(
+    ("state", "created", "system", "letter"),
+    [
+        (ReplayState.STOPPED, AGO, ["150!"], ["150!", "192"]),
+        (ReplayState.PAUSED, LONG_AGO, ["150"], ["150", "192"]),
+        (ReplayState.BUILDING, AGO, ["150"], ["150", "192"]),
+        (ReplayState.BUILDING, LONG_AGO, ["150!"], ["150!", "192"]),
+        (ReplayState.RUNNING, AGO, [], ["151", "192"]),
+    ],
+)
+def test_a_replay_that_does_not_go_on_is_said_of_the_system_and_of_a_letter_in_it(
+    state: ReplayState, created: datetime, system: list[str], letter: list[str]
+) -> None:
+    one = replay(state, created)
+    assert codes(explain_system(facts(replays=(one,)))) == system
+    found = explain_job(facts(), Subject(job=job(State.DEAD, due=None), replays=(one,)))
+    assert codes(found) == letter
+    assert "5c1d" in found[0].what
+    assert found[0].next == ("guard", "dlq", "replays", "5c1d")
+
+
+def test_a_replay_that_runs_needs_a_relay() -> None:
+    one = replay(ReplayState.RUNNING)
+    assert codes(explain_system(facts(relays=(GONE,), replays=(one,)))) == ["101!"]
+    letter = Subject(job=job(State.DEAD, due=None), replays=(one,))
+    assert codes(explain_job(facts(relays=(GONE,)), letter)) == ["151", "101!", "192"]
 
 
 SENT = job(State.SENT, sent=AGO, due=SOON, publications=1)
