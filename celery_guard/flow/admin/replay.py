@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from celery_guard.errors import MoveRefused
+from celery_guard.errors import MoveRefused, StoreError, StoreUnavailableError
 from celery_guard.job.audit import NewAudit, Outcome
 from celery_guard.job.letter import Handled
 from celery_guard.job.replay import (
@@ -230,13 +230,33 @@ class Driver:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        #: What the store said of replays that could not be driven: it is logged once.
+        self._broken: dict[str, str] = {}
 
     def once(self) -> int:
-        """One step of each replay that runs; how many there are. Raises ``StoreError``."""
-        running = self._store.replays(states=[ReplayState.RUNNING])
+        """One step of each replay that runs; how many there are. One that cannot be driven keeps none of the others.
+
+        Raises ``StoreError`` where they cannot be listed, and ``StoreUnavailableError`` where the store is away.
+        """
+        running = self._running()
+        broken: dict[str, str] = {}
         for replay in running:
-            self.step(replay)
+            try:
+                self.step(replay)
+            except StoreUnavailableError:
+                raise
+            except StoreError as error:
+                broken[replay.id] = str(error)
+                if self._broken.get(replay.id) != str(error):
+                    logger.warning("replay %s cannot be driven, the next turn tries again: %s", replay.id, error)
+        self._broken = broken
         return len(running)
+
+    def _running(self) -> list[Replay]:
+        limit = _MOST
+        while len(running := self._store.replays(states=[ReplayState.RUNNING], limit=limit)) == limit:
+            limit *= 10
+        return running
 
     def step(self, replay: Replay) -> None:
         """Look at what was sent; stop, finish, go on to the next wave, or release what it is time for."""

@@ -14,6 +14,7 @@ from celery_guard.errors import (
     NotAllowed,
     NotFound,
     ReasonMissing,
+    StoreError,
     StoreUnavailableError,
 )
 from celery_guard.flow.admin.actor import Actor, Role, by_role
@@ -297,6 +298,34 @@ def test_a_store_that_is_away_ends_no_replay(store: Store) -> None:
     with pytest.raises(StoreUnavailableError):
         Driver(Away()).once()  # type: ignore[arg-type]
     assert of(store, replay.id).state is ReplayState.RUNNING
+
+
+def test_one_that_cannot_be_driven_keeps_none_of_the_others_and_is_said_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    each = [begin(store, Letters(ids=(one,))) for one in letters(store, 3)]
+    observe = store.replay_observe
+
+    def breaks(id: str, wave: int, run: int) -> Any:
+        if id == each[1].id:
+            raise StoreError("its row cannot be read")
+        return observe(id, wave, run)
+
+    monkeypatch.setattr(store, "replay_observe", breaks)
+    driver = Driver(store)
+    assert [driver.once(), driver.once()] == [3, 3]
+    assert store.counts() == {State.PENDING: 2, State.DEAD: 1}
+    assert caplog.text.count("its row cannot be read") == 1
+
+
+def test_every_replay_that_runs_is_driven_however_many_there_are(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celery_guard.flow.admin.replay._MOST", 2)
+    for one in letters(store, 5):
+        begin(store, Letters(ids=(one,)))
+    assert Driver(store).once() == 5
+    assert store.counts() == {State.PENDING: 5}
 
 
 def test_what_is_no_letter_any_more_is_not_replayed(store: Store) -> None:
