@@ -43,7 +43,7 @@ logger = logging.getLogger("celery_guard.sweep")
 _LIMIT = 500
 #: So many times for what has ended, which may be much more.
 _FOLDS = 20
-#: After a step of a replay, which counts its jobs, a relay does other things for so many times longer.
+#: After a step of a replay a relay does other things for so many times longer.
 _SHARE = 4
 
 

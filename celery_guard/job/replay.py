@@ -3,7 +3,7 @@
     building -> running -> done
                  |  ^
         pause,   v  | resume: the ramp begins anew
-        or itself: paused | stopped -> aborted (for good)
+        or itself: paused | stopped -> aborted (for good; by itself once nobody has gone on with it for as long as dead letters are kept)
 
 A wave is released at the replay's rate, at most so many of one tenant at a time. The next one, larger, begins when each of its jobs
 was tried: it has ended, or failed at least once and waits for a retry of its own. Waves are 1, 5, 20, 80, ... up to 500.
@@ -21,9 +21,11 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 __all__ = [
+    "NOBODY",
     "OPEN",
     "SAME_CAUSE",
     "SAME_CAUSE_SHARE",
+    "WIDEST",
     "ItemState",
     "NewReplay",
     "Progress",
@@ -35,6 +37,8 @@ __all__ = [
 
 #: What a store notes of a job that died again of the cause it had died of before.
 SAME_CAUSE = "the same cause"
+#: What a store adds to why a replay was paused, or has stopped itself, when it ends one that was left so.
+NOBODY = "; nobody has gone on with it"
 
 #: Per cent of what was sent, unless somebody says otherwise.
 SAME_CAUSE_SHARE = 5
@@ -42,7 +46,8 @@ SAME_CAUSE_SHARE = 5
 _FEWEST = 2
 
 _RAMP = (1, 5, 20, 80, 320)
-_WIDEST = 500
+#: No wave has more jobs.
+WIDEST = 500
 
 
 class ReplayState(str, Enum):
@@ -136,18 +141,21 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a look at a running replay found."""
+    """What a look at a running replay found. It looks at one wave and at what is on its way, however large the set is."""
 
-    counts: Mapping[ItemState, int]
-    #: The same, of the wave that is under way.
+    #: How many jobs of the wave that is under way are in each state.
     wave: Mapping[ItemState, int]
     #: How many died again, since it was begun or resumed, of the cause that they had died of.
     same_cause: int
+    #: How many wait; counted up to :data:`WIDEST`.
+    waiting: int
+    #: Whether a job of any wave is on its way, or waits for a retry of its own.
+    on_way: bool
 
     @property
     def over(self) -> bool:
         """Nothing waits, and nothing is on its way."""
-        return not any(self.counts.get(state) for state in (ItemState.WAITING, ItemState.RELEASED, ItemState.FAILING))
+        return not self.waiting and not self.on_way
 
     @property
     def released(self) -> int:
@@ -163,7 +171,7 @@ class Progress:
 def window(wave: int, run: int) -> int:
     """How many jobs a wave has, where ``run`` is the first one of the ramp."""
     step = wave - run
-    return _RAMP[step] if step < len(_RAMP) else _WIDEST
+    return _RAMP[step] if step < len(_RAMP) else WIDEST
 
 
 def why_stop(replay: Replay, seen: Progress) -> str:
@@ -172,9 +180,7 @@ def why_stop(replay: Replay, seen: Progress) -> str:
     if seen.same_cause >= _FEWEST and seen.same_cause * 100 > replay.same_cause * sent:
         return f"{seen.same_cause} of {sent} jobs died again of the cause they had died of before, more than {replay.same_cause} %"
     bad = seen.wave.get(ItemState.FAILED, 0) + seen.wave.get(ItemState.FAILING, 0)
-    size = max(
-        seen.released, min(window(replay.wave, replay.run), seen.released + seen.counts.get(ItemState.WAITING, 0))
-    )
+    size = max(seen.released, min(window(replay.wave, replay.run), seen.released + seen.waiting))
     if bad * 100 > replay.stop_share * size:
         return f"{bad} of {size} jobs of wave {replay.wave} have failed again, more than {replay.stop_share} %"
     return ""

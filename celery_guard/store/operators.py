@@ -104,7 +104,10 @@ class Operators(Protocol):
         ...
 
     def replay_observe(self, id: str, wave: int, run: int) -> Progress:
-        """Note what became of jobs that were sent again, and count. ``run``: the first wave that same causes are counted from."""
+        """Note what became of jobs that were sent again, and count; as cheap for a large set as for a small one.
+
+        ``run``: the first wave that same causes are counted from.
+        """
         ...
 
     def replay_release(self, id: str, wave: int, turn: int, count: int) -> int:
@@ -139,5 +142,8 @@ class Operators(Protocol):
         ...
 
     def retain_replays(self, keep: timedelta, limit: int) -> int:
-        """Delete up to ``limit`` rows of a replay that is over, or was left unfinished, for longer than ``keep``; how many went."""
+        """Delete up to ``limit`` rows of a replay that is over, or was left unfinished, for longer than ``keep``; how many went.
+
+        One that was paused or has stopped itself, and stands still for longer than that, is aborted first: from then on it is over.
+        """
         ...

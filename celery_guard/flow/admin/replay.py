@@ -22,7 +22,6 @@ from celery_guard.job.letter import Handled
 from celery_guard.job.replay import (
     SAME_CAUSE,
     SAME_CAUSE_SHARE,
-    ItemState,
     NewReplay,
     Replay,
     ReplayState,
@@ -265,7 +264,7 @@ class Driver:
             self._stop(replay, why)
         elif seen.over:
             self._store.replay_move(replay.id, [ReplayState.RUNNING], ReplayState.DONE, wave=replay.wave)
-        elif seen.counts.get(ItemState.WAITING):
+        elif seen.waiting:
             left = window(replay.wave, replay.run) - seen.released
             if left > 0:
                 self._store.replay_release(replay.id, replay.wave, replay.turn, min(left, self._a_turns_worth(replay)))

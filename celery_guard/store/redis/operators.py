@@ -25,7 +25,7 @@ from typing import Any
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
 from celery_guard.job.letter import Handled, LetterGroup
-from celery_guard.job.replay import SAME_CAUSE, NewReplay, Progress, Replay, ReplayState
+from celery_guard.job.replay import NOBODY, SAME_CAUSE, NewReplay, Progress, Replay, ReplayState
 from celery_guard.job.row import Job
 from celery_guard.job.text import clean
 from celery_guard.store.answers import Replayed
@@ -219,7 +219,8 @@ class RedisOperators(OpenStore):
 
     def retain_replays(self, keep: timedelta, limit: int) -> int:
         """Forget up to ``limit`` rows of a replay that is over for longer than ``keep``."""
-        gone: int = self._server.run("retain_replays", {"keep": microseconds(keep), "limit": min(limit, BATCH)})
+        words = {"keep": microseconds(keep), "limit": min(limit, BATCH), "nobody": NOBODY}
+        gone: int = self._server.run("retain_replays", words)
         return gone
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
-from celery_guard.job.replay import ItemState, NewReplay, Progress, Replay, ReplayState
+from celery_guard.job.replay import WIDEST, ItemState, NewReplay, Progress, Replay, ReplayState
 from celery_guard.job.text import clean
 
 from .rows import row_of
@@ -55,5 +55,5 @@ def counts(answer: Sequence[int]) -> dict[ItemState, int]:
 
 def progress(answer: Sequence[Any]) -> Progress:
     """What a look at a replay found."""
-    whole, wave, same = answer
-    return Progress(counts(whole), counts(wave), int(same))
+    wave, same, waiting, on_way = answer
+    return Progress(counts(wave), int(same), min(int(waiting), WIDEST), bool(on_way))

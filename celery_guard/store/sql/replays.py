@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.instant import microseconds
 from celery_guard.job.letter import Handled
@@ -76,7 +78,7 @@ def add(connection: Connection, id: str, ids: Sequence[str], first: int) -> int:
 
 
 def observe(connection: Connection, id: str, wave: int, run: int) -> Progress:
-    """Note what became of jobs that were sent again, and count."""
+    """Note what became of jobs that were sent again, and count, without a look at the whole set."""
     for state in (ItemState.RELEASED, ItemState.FAILING):
         became: dict[tuple[ItemState, str], list[str]] = defaultdict(list)
         for row in connection.execute(statements.on_their_way(id, state, _LOOK)):
@@ -85,8 +87,8 @@ def observe(connection: Connection, id: str, wave: int, run: int) -> Progress:
                 became[now].append(row.job)
         for (to, why), ids in became.items():
             connection.execute(statements.ended_as(id, state, ids, to, why))
-    same = connection.execute(statements.same_causes(id, run, SAME_CAUSE)).scalar_one()
-    return Progress(_counts(connection, id), _counts(connection, id, wave), same)
+    same, waiting, on_way = connection.execute(statements.standing(id, run, SAME_CAUSE)).one()
+    return Progress(_counts(connection, statements.wave_counts(id, wave)), same, waiting, bool(on_way))
 
 
 def what_became(state: str | None, retries: int, again: bool, same_cause: bool) -> tuple[ItemState, str] | None:
@@ -104,8 +106,8 @@ def what_became(state: str | None, retries: int, again: bool, same_cause: bool) 
     return (ItemState.FAILING, "") if retries else None
 
 
-def _counts(connection: Connection, id: str, wave: int | None = None) -> Mapping[ItemState, int]:
-    return {ItemState(state): count for state, count in connection.execute(statements.counts(id, wave))}
+def _counts(connection: Connection, which: Select[Any]) -> Mapping[ItemState, int]:
+    return {ItemState(state): count for state, count in connection.execute(which)}
 
 
 def picked(connection: Connection, id: str, wave: int, turn: int, count: int) -> list[str]:
@@ -182,7 +184,7 @@ def of(row: RowMapping, counts: Mapping[ItemState, int] | None = None) -> Replay
 def one(connection: Connection, id: str) -> Replay | None:
     """One replay with its counts."""
     row = connection.execute(statements.known(id)).mappings().one_or_none()
-    return None if row is None else of(row, _counts(connection, id))
+    return None if row is None else of(row, _counts(connection, statements.counts(id)))
 
 
 def skipped(connection: Connection, id: str, limit: int) -> list[Handled]:
@@ -196,7 +198,11 @@ def failed(connection: Connection, id: str, limit: int) -> list[Handled]:
 
 
 def retain(connection: Connection, keep: timedelta, limit: int) -> int:
-    """Delete places of jobs in a replay that is over for longer; the replay itself once it has none. How many rows went."""
+    """End what nobody goes on with. Delete places of jobs in a replay that is over for longer; the replay itself once it has none.
+
+    How many rows went.
+    """
+    connection.execute(statements.give_up(microseconds(keep)))
     id = connection.execute(statements.over(microseconds(keep))).scalar()
     if id is None:
         return 0

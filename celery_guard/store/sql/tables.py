@@ -243,6 +243,7 @@ replay = Table(
     Column("replays", Integer),
     Column("wave", Integer),
     Index("guard_replay_next", "batch", "state", "position"),
+    Index("guard_replay_wave", "batch", "state", "wave"),
     Index("guard_replay_cause", "cause", "done", **_partial("done IS NOT NULL")),
     **_INNODB,
 )

@@ -13,7 +13,7 @@ from celery_guard.job.replay import SAME_CAUSE, ItemState, NewReplay, Replay, Re
 from celery_guard.job.state import Reason, State
 from celery_guard.store.protocol import Store
 
-from .builders import LONG, NONE, dead, failure, keyed, new_id, new_job, retried, succeeded
+from .builders import LONG, NONE, SOON, dead, failure, keyed, new_id, new_job, retried, succeeded
 from .crowd import together
 from .moves import accept, claim, die, eventually, found, succeed
 
@@ -43,6 +43,12 @@ def _read(store: Store, id: str) -> Replay:
     replay = store.replay_of(id)
     assert replay is not None
     return replay
+
+
+def _observed(store: Store, id: str) -> dict[ItemState, int]:
+    """How many of its jobs are in each state, once what became of them is noted."""
+    store.replay_observe(id, 1, 1)
+    return dict(_read(store, id).counts)
 
 
 def _release(store: Store, id: str, wave: int, count: int) -> int:
@@ -104,7 +110,7 @@ class TestReplays:
         assert _release(store, id, 1, 2) == 2
         assert [found(store, one).state for one in ids] == [State.PENDING, State.PENDING, State.DEAD]
         assert [found(store, one).reason for one in ids[:2]] == [Reason.REPLAY] * 2
-        assert store.replay_observe(id, 1, 1).counts == {_R: 2, _W: 1}
+        assert _observed(store, id) == {_R: 2, _W: 1}
 
     def test_those_that_wait_for_a_retry_do_not_hide_who_dies_behind_them(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -117,9 +123,9 @@ class TestReplays:
         assert _release(store, id, 1, 2) + _release(store, id, 1, 2) == 4
         for one in ids:
             assert store.settle(retried(claim(store, one), delay=NONE, failure=failure(failure_class="transient")))
-        eventually(lambda: store.replay_observe(id, 1, 1).counts == {ItemState.FAILING: 4})
+        eventually(lambda: _observed(store, id) == {ItemState.FAILING: 4})
         assert store.settle(dead(claim(store, ids[3])))
-        seen = [store.replay_observe(id, 1, 1).counts for _ in range(3)]
+        seen = [_observed(store, id) for _ in range(3)]
         assert seen[-1] == {ItemState.FAILING: 3, ItemState.FAILED: 1}
 
     @pytest.mark.parametrize("state", [ReplayState.PAUSED, ReplayState.STOPPED, ReplayState.ABORTED, ReplayState.DONE])
@@ -162,7 +168,7 @@ class TestReplays:
         id = _begun(store, _dead(store, 3), every=LONG)
         assert _release(store, id, 1, 1) == 1
         assert _release(store, id, 1, 1) == 0
-        assert store.replay_observe(id, 1, 1).counts == {_R: 1, _W: 2}
+        assert _observed(store, id) == {_R: 1, _W: 2}
 
     def test_a_turn_is_taken_once_however_late_the_second_comes(self, store: Store) -> None:
         id = _begun(store, _dead(store, 2))
@@ -184,7 +190,7 @@ class TestReplays:
         both = [_begun(store, ids), _begun(store, ids)]
         together(2, lambda who: _release(store, both[who], 1, 4))
         assert {found(store, one).replays for one in ids} == {1}
-        counts = [store.replay_observe(id, 1, 1).counts for id in both]
+        counts = [_observed(store, id) for id in both]
         assert sum(count.get(_R, 0) for count in counts) == 4
         assert sum(count.get(ItemState.SKIPPED, 0) for count in counts) == 4
 
@@ -200,7 +206,7 @@ class TestReplays:
             cancelled: "it is cancelled, not dead",
         }
         seen = store.replay_observe(id, 1, 1)
-        assert seen.counts == {ItemState.SKIPPED: 2, _R: 1}
+        assert seen.wave == {ItemState.SKIPPED: 2, _R: 1}
         assert (seen.released, seen.tried) == (1, False)
 
     def test_a_tenant_that_has_enough_on_its_way_is_passed_over(self, store: Store) -> None:
@@ -224,18 +230,34 @@ class TestReplays:
         assert store.settle(retried(claim(store, tries), failure=failure(cause="down")))
         store.cancel(gone)
         seen = store.replay_observe(id, 1, 1)
-        assert seen.counts == {
+        assert seen.wave == {
             ItemState.SUCCEEDED: 1, ItemState.FAILED: 2, ItemState.FAILING: 1, ItemState.ENDED: 1, _R: 1,
         }  # fmt: skip
-        assert (seen.wave, seen.same_cause, seen.tried, seen.over) == (seen.counts, 1, False, False)
+        assert (_read(store, id).counts, seen.same_cause, seen.tried, seen.over) == (seen.wave, 1, False, False)
         assert [(one.id, one.answer, one.why) for one in store.replay_failed(id)] == [
             (tries, "failing", ""), (other, "failed", ""), (same, "failed", SAME_CAUSE),
         ]  # fmt: skip
         assert [one.id for one in store.replay_failed(id, 1)] == [tries]
         again = claim(store, eventually(lambda: [tries][0]))
         assert store.settle(succeeded(again))
-        assert store.replay_observe(id, 1, 1).counts[ItemState.SUCCEEDED] == 2
+        assert _observed(store, id)[ItemState.SUCCEEDED] == 2
         assert store.replay_observe(id, 2, 2).same_cause == 0
+
+    def test_a_look_says_what_waits_what_is_on_its_way_and_what_the_wave_has_come_to(self, store: Store) -> None:
+        ids = _dead(store, 4)
+        id = _begun(store, ids)
+        seen = store.replay_observe(id, 1, 1)
+        assert (dict(seen.wave), seen.waiting, seen.on_way, seen.over) == ({}, 4, False, False)
+        assert _release(store, id, 1, 2) == 2
+        assert store.settle(succeeded(claim(store, ids[0])))
+        assert store.replay_wave(id, 1)
+        assert _release(store, id, 2, 2) == 2
+        seen = store.replay_observe(id, 2, 1)
+        assert (dict(seen.wave), seen.waiting, seen.on_way, seen.over) == ({_R: 2}, 0, True, False)
+        for one in ids[1:]:
+            assert store.settle(succeeded(claim(store, one)))
+        seen = store.replay_observe(id, 2, 1)
+        assert (dict(seen.wave), seen.waiting, seen.on_way, seen.over) == ({ItemState.SUCCEEDED: 2}, 0, False, True)
 
     def test_a_job_that_died_again_is_the_same_letter_once_more(self, store: Store) -> None:
         ids = _dead(store, 2)
@@ -256,7 +278,7 @@ class TestReplays:
         _release(store, id, 1, 1)
         assert store.settle(dead(claim(store, one)))
         store.replay([one])
-        assert store.replay_observe(id, 1, 1).counts == {ItemState.ENDED: 1}
+        assert _observed(store, id) == {ItemState.ENDED: 1}
 
     def test_a_replay_that_is_over_is_forgotten_bit_by_bit(self, store: Store) -> None:
         id = _begun(store, _dead(store, 3))
@@ -269,3 +291,21 @@ class TestReplays:
             assert step <= 2
             gone += step
         assert gone == 4
+
+    @pytest.mark.parametrize("state", [ReplayState.PAUSED, ReplayState.STOPPED])
+    def test_one_that_nobody_goes_on_with_is_ended_and_forgotten(self, store: Store, state: ReplayState) -> None:
+        id, runs = _begun(store, _dead(store, 1)), _begun(store, _dead(store, 1))
+        assert store.replay_move(id, [ReplayState.RUNNING], state, "by ann")
+        assert store.retain_replays(LONG, 10) == 0
+        assert _read(store, id).state is state
+        store.retain_replays(NONE, 10)
+        eventually(lambda: store.replay_of(id) is None or store.retain_replays(NONE, 10) is None)
+        assert _read(store, runs).state is ReplayState.RUNNING
+
+    def test_one_that_was_given_up_says_so_and_does_not_go_on(self, store: Store) -> None:
+        id = _begun(store, _dead(store, 1))
+        assert store.replay_move(id, [ReplayState.RUNNING], ReplayState.STOPPED, "too many failed")
+        eventually(lambda: not store.retain_replays(SOON, 10) and _read(store, id).state is ReplayState.ABORTED)
+        assert _read(store, id).why == "too many failed; nobody has gone on with it"
+        assert _read(store, id).ended is not None
+        assert not store.replay_move(id, [ReplayState.PAUSED, ReplayState.STOPPED], ReplayState.RUNNING)

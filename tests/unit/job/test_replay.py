@@ -9,7 +9,7 @@ import pytest
 
 from celery_guard.job.replay import ItemState, Progress, Replay, ReplayState, why_stop, window
 
-S, F, T, R, W = ItemState.SUCCEEDED, ItemState.FAILED, ItemState.FAILING, ItemState.RELEASED, ItemState.WAITING
+S, F, T, R = ItemState.SUCCEEDED, ItemState.FAILED, ItemState.FAILING, ItemState.RELEASED
 
 
 def replay(**given: Any) -> Replay:
@@ -18,7 +18,7 @@ def replay(**given: Any) -> Replay:
 
 
 def seen(wave: dict[ItemState, int], same_cause: int = 0, waiting: int = 100) -> Progress:
-    return Progress({**wave, W: waiting}, wave, same_cause)
+    return Progress(wave, same_cause, waiting, bool(wave.get(R) or wave.get(T)))
 
 
 def test_waves_grow_from_one_job_and_stop_growing() -> None:
@@ -66,6 +66,7 @@ def test_a_ramp_that_was_begun_anew_counts_from_there() -> None:
 
 
 def test_it_is_over_when_nothing_waits_and_nothing_is_on_its_way() -> None:
-    assert Progress({S: 3, F: 1, ItemState.SKIPPED: 2}, {}, 0).over
-    for state in (W, R, T):
-        assert not Progress({S: 3, state: 1}, {}, 0).over
+    assert seen({S: 3, F: 1, ItemState.SKIPPED: 2}, waiting=0).over
+    assert not seen({S: 3}, waiting=1).over
+    for state in (R, T):
+        assert not seen({S: 3, state: 1}, waiting=0).over

@@ -32,5 +32,8 @@ if given.to == 'running' then
 elseif given.to == 'aborted' or given.to == 'done' then
     redis.call('HSET', index, 'ended', integer(NOW))
     redis.call('SREM', STORE .. 'replays_open', given.id)
+else
+    -- it takes no turns; from here on it stands still
+    redis.call('HSET', index, 'next_at', integer(NOW))
 end
 return 1

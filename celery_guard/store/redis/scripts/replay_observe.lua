@@ -1,5 +1,5 @@
 -- uses: store tally row batch
--- Note what became of jobs that were sent again: (counts of the whole, of the wave, how many died of their cause again).
+-- Note what became of jobs that were sent again: (counts of the wave, how many died of their cause again, how many wait, and are on their way).
 local ENDS = { succeeded = 'succeeded', dead = 'failed' }
 
 -- What a job that was sent again came to, and in which words; nil while it was not tried yet.
@@ -49,4 +49,7 @@ local same = 0
 for wave = given.run, given.wave do
     same = same + tonumber(redis.call('HGET', STORE .. 'replay_counts:' .. given.id, wave .. ':same') or 0)
 end
-return { counts(given.id), counts(given.id, string.format('%d', given.wave)), same }
+local function many(state)
+    return redis.call('ZCARD', STORE .. 'replay_state:' .. given.id .. ':' .. state)
+end
+return { counts(given.id, string.format('%d', given.wave)), same, many('waiting'), many('released') + many('failing') }

@@ -28,6 +28,7 @@ local function send(job, item)
     if answer[1] ~= 'replayed' then
         item.why = answer
         put(given.id, job, item, 'skipped')
+        add(given.id, 'skipped', given.wave, 1)
         return false
     end
     item.replays = count(redis.call('HGET', STORE .. 'job:' .. job, 'replays'))

@@ -1,5 +1,13 @@
 -- uses: store batch
 -- Forget rows of a replay that is over, or was left unfinished, for longer than `keep`; how many went.
+-- One that nobody goes on with is aborted first.
+for _, id in ipairs(redis.call('SMEMBERS', STORE .. 'replays_open')) do
+    local row = batch(id)
+    if row and (row.state == 'paused' or row.state == 'stopped') and tonumber(row.next_at) < NOW - given.keep then
+        redis.call('HSET', STORE .. 'replay:' .. id, 'state', 'aborted', 'ended', integer(NOW), 'why', (row.why or '') .. given.nobody)
+        redis.call('SREM', STORE .. 'replays_open', id)
+    end
+end
 for _, id in ipairs(redis.call('ZRANGE', STORE .. 'replays', 0, 99)) do
     local row = batch(id)
     local since = row and (row.ended or (row.state == 'building' and row.created))

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
-from celery_guard.job.replay import OPEN, ItemState, ReplayState
+from celery_guard.job.replay import NOBODY, OPEN, WIDEST, ItemState, ReplayState
 from celery_guard.job.state import State
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, replay, replay_batch
@@ -32,8 +32,8 @@ from celery_guard.store.sql.tables import job, replay, replay_batch
 from . import fixed
 
 __all__ = [
-    "add", "begin", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "known", "last", "listed", "move", "next_wave", "on_their_way",
-    "over", "place", "put", "remember", "same_causes", "skip", "skipped", "tick", "waiting", "waiting_in",
+    "add", "begin", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "give_up", "known", "last", "listed", "move", "next_wave", "on_their_way",
+    "over", "place", "put", "remember", "skip", "skipped", "standing", "tick", "waiting", "waiting_in", "wave_counts",
 ]  # fmt: skip
 
 
@@ -94,6 +94,9 @@ def move(id: str, was: Collection[ReplayState], to: ReplayState, why: str, wave:
         )  # fmt: skip
     if to in (ReplayState.ABORTED, ReplayState.DONE):
         values["ended"] = now()
+    elif to in (ReplayState.PAUSED, ReplayState.STOPPED):
+        # it takes no turns; from here on it stands still
+        values["next_at"] = now()
     return found.values(**values)
 
 
@@ -189,16 +192,29 @@ def ended_as(id: str, was: ItemState, ids: Collection[str], to: ItemState, why: 
     )
 
 
-def counts(id: str, wave: int | None = None) -> Select[Any]:
-    """How many jobs of a replay, or of one wave, are in each state."""
-    found = select(replay.c.state, func.count()).where(replay.c.batch == id).group_by(replay.c.state)
-    return found if wave is None else found.where(replay.c.wave == wave)
+def counts(id: str) -> Select[Any]:
+    """How many jobs of a replay are in each state: for people, since it looks at each."""
+    return select(replay.c.state, func.count()).where(replay.c.batch == id).group_by(replay.c.state)
 
 
-def same_causes(id: str, run: int, why: str) -> Select[Any]:
-    """How many have died again of their cause, from a wave on."""
-    failed = replay.c.state == ItemState.FAILED.value
-    return select(func.count()).where(replay.c.batch == id, failed, replay.c.wave >= run, replay.c.why == literal(why))
+def wave_counts(id: str, wave: int) -> Select[Any]:
+    """How many jobs of a wave are in each state."""
+    # every state but that of those which are in no wave yet, since the index is by state first
+    sent = [state.value for state in ItemState if state is not ItemState.WAITING]
+    return counts(id).where(replay.c.wave == wave, replay.c.state.in_(sent))
+
+
+def standing(id: str, run: int, why: str) -> Select[Any]:
+    """How many have died again of their cause, from a wave on; how many wait, up to a wave's width; and whether any is on its way."""
+    ours = replay.c.batch == id
+    same = select(func.count()).where(
+        ours, replay.c.state == ItemState.FAILED.value, replay.c.wave >= run, replay.c.why == literal(why)
+    )
+    # in the order of the index, or MariaDB reads all that is in the replay
+    few = select(replay.c.position).where(ours, replay.c.state == ItemState.WAITING.value).order_by(replay.c.position)
+    waiting = select(func.count()).select_from(few.limit(WIDEST).subquery())
+    on_way = exists().where(ours, replay.c.state.in_([ItemState.RELEASED.value, ItemState.FAILING.value]))
+    return select(same.scalar_subquery(), waiting.scalar_subquery(), on_way)
 
 
 def skipped(id: str, limit: int) -> Select[Any]:
@@ -232,6 +248,16 @@ def waiting_in(job_id: str) -> Select[Any]:
         .correlate(replay_batch)
     )
     return listed(OPEN, None, _OPEN_AT_ONCE).where(there)
+
+
+def give_up(keep: int) -> Update:
+    """End replays that were paused, or have stopped themselves, and that nobody has gone on with for a duration in microseconds."""
+    stands = replay_batch.c.state.in_([state.value for state in (ReplayState.PAUSED, ReplayState.STOPPED)])
+    return (
+        update(replay_batch)
+        .where(stands, replay_batch.c.next_at < now() - keep)
+        .values(state=ReplayState.ABORTED.value, ended=now(), why=func.coalesce(replay_batch.c.why, "") + NOBODY)
+    )
 
 
 def over(keep: int) -> Select[Any]:

@@ -318,9 +318,7 @@ def test_one_that_cannot_be_driven_keeps_none_of_the_others_and_is_said_once(
     assert caplog.text.count("its row cannot be read") == 1
 
 
-def test_every_replay_that_runs_is_driven_however_many_there_are(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_replay_that_runs_is_driven_however_many_there_are(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celery_guard.flow.admin.replay._MOST", 2)
     for one in letters(store, 5):
         begin(store, Letters(ids=(one,)))

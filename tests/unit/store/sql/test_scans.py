@@ -1,4 +1,4 @@
-"""What relay and sweep look for is found in the index of what is due, however many jobs have ended."""
+"""What relay and sweep look for is found in an index, however many jobs have ended, and however large a replay is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from sqlalchemy import insert, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.selectable import Select
 
+from celery_guard.job.replay import SAME_CAUSE
 from celery_guard.job.state import State
 from celery_guard.store.sql import SqlStore
-from celery_guard.store.sql.statements import relay, sweep
-from celery_guard.store.sql.tables import job
+from celery_guard.store.sql.statements import relay, replays, sweep
+from celery_guard.store.sql.tables import job, replay
 
 _ANALYZE = {"sqlite": "ANALYZE", "postgresql": "ANALYZE guard_job", "mysql": "ANALYZE TABLE guard_job"}
 _EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN", "mysql": "EXPLAIN"}
@@ -65,3 +66,33 @@ def test_a_search_for_what_is_due_reads_the_index_of_what_is_due(crowded: SqlSto
     assert "Seq Scan on guard_job" not in plan
     assert "SCAN guard_job" not in plan
     assert "'ALL'" not in plan
+
+
+@pytest.fixture
+def long(store: SqlStore) -> SqlStore:
+    """A replay of five thousand jobs, half of which have succeeded, in its twentieth wave."""
+    common = {"batch": "r", "actor": "ann", "reason": "", "created": 1}
+    rows = [
+        {**common, "job": f"job {n}", "position": n, "state": "succeeded" if n < 2500 else "waiting", "wave": n // 125 if n < 2500 else None}
+        for n in range(5000)
+    ]  # fmt: skip
+    rows += [{**common, "batch": f"r {n}", "job": "j", "position": 0, "state": "failed", "wave": 1} for n in range(100)]
+    with store._database.engine.connect() as connection:
+        connection.execute(insert(replay), rows)
+        connection.execute(text(_ANALYZE[connection.dialect.name].replace("guard_job", "guard_replay")))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("look", "index"),
+    [(replays.wave_counts("r", 20), "guard_replay_wave"), (replays.standing("r", 1, SAME_CAUSE), "guard_replay_")],
+    ids=["a wave", "the rest"],
+)
+def test_a_step_of_a_replay_reads_its_wave_and_not_its_set(long: SqlStore, look: Select[object], index: str) -> None:
+    with long._database.engine.connect() as connection:
+        plan = _plan(connection, look)
+    assert index in plan, plan
+    assert "Seq Scan" not in plan, plan
+    assert "SCAN guard_replay" not in plan, plan
+    assert "'guard_replay', 'ALL'" not in plan, plan
+    assert "'PRIMARY', '" not in plan, "all that is in the replay: " + plan
