@@ -320,8 +320,9 @@ def counted(flat: Sequence[bytes]) -> list[Counted]:
     """Every total; a series and its value in turn."""
     found = []
     for series, total in zip(flat[::2], flat[1::2], strict=True):
-        what, task, state, reason, failure_class = json.loads(text(series))
-        found.append(Counted(Count(what), task, int(total), state, reason, failure_class))
+        word, task, state, reason, failure_class = json.loads(text(series))
+        if (what := Count.known(word)) is not None:
+            found.append(Counted(what, task, int(total), state, reason, failure_class))
     return found
 
 

@@ -55,8 +55,9 @@ def replayed(connection: Connection, id: str) -> None:
 def counted(connection: Connection) -> list[Counted]:
     """Every total, at one moment."""
     return [
-        Counted(Count(what), task, total, state, reason, failure_class)
-        for (what, task, state, reason, failure_class), total in _totals(connection.execute(statements.counted())).items()
+        Counted(what, task, total, state, reason, failure_class)
+        for (word, task, state, reason, failure_class), total in _totals(connection.execute(statements.counted())).items()
+        if (what := Count.known(word)) is not None
     ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from enum import Enum
 
 from celery_guard.job.row import StoredPayload
 from celery_guard.job.settlement import Settlement
@@ -19,6 +20,12 @@ from .moves import accept, claim, die, eventually, lapse, publish, start, succee
 __all__ = ["TestCounting", "TestStanding"]
 
 TASK = "shop.charge"
+
+
+class _Newer(str, Enum):
+    """What a release counts that this one does not know."""
+
+    REPAIRED = "repaired"
 
 
 def totals(store: Store, task: str = TASK) -> Counter[tuple[str, ...]]:
@@ -145,10 +152,19 @@ class TestCounting:
         publish(store, carried)
         store.fold(500)
         assert totals(store) == {}
+        assert store.fold(500) == 0
         assert store.settle(succeeded(claim(store, carried.id)))
         assert totals(store) == {
             ("enqueued",): 1, ("claimed",): 1, ("ended", "succeeded"): 1, ("run", "succeeded"): 1,
         }  # fmt: skip
+
+    def test_what_a_newer_release_counts_is_left_as_it_is(self, store: Store) -> None:
+        job = new_job()
+        accept(store, job)
+        store.count(_Newer.REPAIRED, [job.id])  # type: ignore[arg-type]
+        assert totals(store) == {("enqueued",): 1}
+        store.fold(500)
+        assert totals(store) == {("enqueued",): 1}
 
     def test_the_time_of_runs_and_of_cancels_is_counted_within_each_bound(self, store: Store) -> None:
         granted = start(store)

@@ -153,10 +153,10 @@ def counted() -> CompoundSelect[Any]:
 
 
 def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
-    """Jobs that have ended and are not counted yet."""
+    """Jobs that have ended and are not counted yet. Messages of tasks without a guard too: they say nothing, and are not looked at again."""
     found = (
         select(job.c.id)
-        .where(job.c.counted >= _ZERO, job.c.finished.is_not(None), one_of(ENDED), _ours())
+        .where(job.c.counted >= _ZERO, job.c.finished.is_not(None), one_of(ENDED))
         .order_by(job.c.counted, job.c.finished)
         .limit(limit)
     )

@@ -90,6 +90,8 @@ def claim() -> Update:
             finished=null(),
             keep_until=null(),
             fence=job.c.fence + 1,
+            # one that was carried is counted from here on
+            counted=case((job.c.counted < literal_column("0"), literal_column("0")), else_=job.c.counted),
             owner=given("owner"),
             attempts=job.c.attempts + 1,
             publications=literal_column("0"),
