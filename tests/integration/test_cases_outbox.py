@@ -113,13 +113,12 @@ def test_out_1_with_the_broker_out_enqueue_is_one_round_trip_and_nothing_is_lost
         deaf = Deaf(broker.port)
         fleet = make_fleet("redis-postgresql", APP, own_broker=broker.url, own_store=counted.url)
         fleet.environment["APP_BACKEND"] = broker.url
-        results, trips = [fleet.app.add.delay(0, 0)], []
+        results = [fleet.app.add.delay(0, 0)]
         for number in range(1, 20):
             before = counted.round_trips
             results.append(fleet.app.add.delay(number, number))
-            trips.append(counted.round_trips - before)
-        # once for each connection the server prepares the statement
-        assert sorted(trips) == [1] * 18 + [2]
+            # nothing is prepared, since a wire stands between
+            assert counted.round_trips == before + 1
         assert deaf.close() == 0
         relay = fleet.relay()
         relay.says("20 jobs wait in the store")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from sqlalchemy.engine import URL
@@ -17,24 +18,42 @@ _CONNECT_TIMEOUT = 10
 #: How often psycopg runs a statement before it has the server prepare it.
 _PREPARE_AFTER = 5
 
-#: Only on a session that is this connection's alone. A plan that is made for a small table is kept while the table grows, so it must not be
-#: one that reads all of it. Where there is no other, that plan counts as very expensive, and would be compiled for a fifth of a second.
+#: Whether the session is this connection's alone: its process is the one that was connected to, and it sees this very socket at its other end.
+_OWN = (
+    "SELECT pg_backend_pid() = %s AND (host(inet_client_addr()), inet_client_port()) IS NOT DISTINCT FROM (%s, %s::int)"
+)
+
+#: Only on such a session. A plan that is made for a small table is kept while the table grows, so it must not be one that reads all of it.
+#: Where there is no other, that plan counts as very expensive, and would be compiled for a fifth of a second.
 _SETTLE_IN = (
-    "SELECT CASE WHEN pg_backend_pid() = %s "
-    "THEN set_config('enable_seqscan', 'off', false) || set_config('jit', 'off', false) END"
+    f"SELECT CASE WHEN ({_OWN}) THEN set_config('enable_seqscan', 'off', false) || set_config('jit', 'off', false) END"
 )
 
 
 def _greet(connection: Any, own: bool) -> None:
     """Have the store's own statements prepared, which spares the server more than half of its work on them.
 
-    Not behind a transaction pooler, which may give every transaction another session: nothing may be left on one. It is known by the
-    session, which is not the one that was connected to.
+    Not behind a pooler, which may give every transaction another session: nothing may be left on one, and a statement that another client has
+    prepared there under the same name would be run in place of ours. PgBouncer is known by the process, which it makes up; one that passes on the real
+    one by the socket, which is the pooler's own. A proxy that pools nothing cannot be told from one that does: nothing is prepared there either.
     """
     if own and hasattr(connection, "prepare_threshold"):
-        (settled,) = connection.execute(_SETTLE_IN, [connection.info.backend_pid]).fetchone()
+        here = (connection.info.backend_pid, *_local_end(connection))
+        (settled,) = connection.execute(_SETTLE_IN, here).fetchone()
         if settled is not None:
             connection.prepare_threshold = _PREPARE_AFTER
+
+
+def _local_end(connection: Any) -> tuple[str | None, int | None]:
+    """Address and port of this end, as the server has to see them; none on a socket that has none."""
+    borrowed = socket.socket(fileno=connection.fileno())
+    try:
+        if borrowed.family not in (socket.AF_INET, socket.AF_INET6):
+            return None, None
+        address, port = borrowed.getsockname()[:2]
+        return address, port
+    finally:
+        borrowed.detach()
 
 
 def _is_duplicate(error: BaseException) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -15,6 +15,7 @@ from celery_guard.testing.conformance.builders import LONG, new_job, succeeded
 from celery_guard.testing.conformance.moves import accept, claim
 from celery_guard.testing.databases import database
 from celery_guard.testing.services import POSTGRESQL
+from celery_guard.testing.wire import wire
 
 
 @pytest.fixture
@@ -26,6 +27,13 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def prepared(url: str) -> Iterator[SqlStore]:
     """A store with one connection, on which an attempt's statements have been prepared."""
+    with at_work(url) as opened:
+        yield opened
+
+
+@contextmanager
+def at_work(url: str) -> Iterator[SqlStore]:
+    """A store with one connection, on which more attempts were made than it takes to have their statements prepared."""
     opened = SqlStore(url, pool_size=1)
     opened.upgrade()
     for _ in range(8):
@@ -34,8 +42,10 @@ def prepared(url: str) -> Iterator[SqlStore]:
         granted = claim(opened, job.id)
         assert isinstance(granted, Granted)
         assert opened.settle(succeeded(granted))
-    yield opened
-    opened.close()
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 def _asked(store: SqlStore, question: str) -> list[Any]:
@@ -57,6 +67,12 @@ def test_no_plan_that_is_kept_reads_a_whole_table(prepared: SqlStore) -> None:
 
 def test_no_plan_is_compiled(prepared: SqlStore) -> None:
     assert _asked(prepared, "SHOW jit") == ["off"]
+
+
+def test_nothing_is_left_on_a_session_behind_a_pooler_that_passes_on_the_process_of_the_server(url: str) -> None:
+    with wire(url, 5432) as line, at_work(line.url) as store:
+        assert _asked(store, "SELECT statement FROM pg_prepared_statements") == []
+        assert _asked(store, "SHOW enable_seqscan") == ["on"]
 
 
 def test_what_was_prepared_for_older_tables_is_prepared_anew(prepared: SqlStore, url: str) -> None:
