@@ -56,7 +56,8 @@ class Action(str, Enum):
     QUARANTINE_LOOK = "quarantine.look"
     QUARANTINE_REVEAL = "quarantine.reveal"
     QUARANTINE_RELEASE = "quarantine.release"
-    QUARANTINE_PURGE = "quarantine.purge"
+    QUARANTINE_DISCARD = "quarantine.discard"
+    QUARANTINE_DRAIN = "quarantine.drain"
     AUDIT_LOOK = "audit.look"
 
     __str__ = str.__str__
@@ -70,7 +71,6 @@ _ADMINS = frozenset(
         Action.QUARANTINE_REVEAL,
         Action.DLQ_EDIT,
         Action.DLQ_PURGE,
-        Action.QUARANTINE_PURGE,
     }
 )
 

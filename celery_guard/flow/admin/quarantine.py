@@ -135,7 +135,7 @@ class Quarantine:
         """Give messages up; they are kept for a while for people who look. Raises ``NotAllowed``, ``ReasonMissing``."""
         numbers = [*dict.fromkeys(numbers)]
         why = f"by {by.name}: {reason}"
-        with self._authority.act(by, Action.QUARANTINE_RELEASE, _target(by, *numbers), reason, len(numbers)) as acting:
+        with self._authority.act(by, Action.QUARANTINE_DISCARD, _target(by, *numbers), reason, len(numbers)) as acting:
             answers = [self._discard(number, why) for number in numbers]
             acting.result = _tally(answers)
         return answers
@@ -162,7 +162,7 @@ class Quarantine:
             )
         done = 0
         target = replace(_target(by), name=f"queue {queue}")
-        acts = self._authority.act(by, Action.QUARANTINE_RELEASE, target, reason)
+        acts = self._authority.act(by, Action.QUARANTINE_DRAIN, target, reason)
         with acts as acting, self._mailing.fetch(queue, limit) as fetched:
             for message in fetched:
                 self._keep(message)

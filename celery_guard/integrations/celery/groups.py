@@ -2,7 +2,8 @@
 
 Celery sends a group (``chunks``, the header of a chord) member by member, inside one block of ``app.producer_or_acquire``, and throws away the handle of
 each. So nobody can tell whether a member was written at once or a little later, and a thousand of them cost a few statements instead of a thousand
-commits. If a member cannot be sent, none that was gathered with it is accepted.
+commits. If a member cannot be sent, none that was gathered with it is accepted. In a SQL database the write is one transaction; on a Redis store it is a script for each
+500 jobs, or 4 MiB, so a process that dies in the middle of a larger one leaves the first of them accepted.
 
 A chord's header may be a generator that takes its time, and its first members are to run meanwhile. So the first is written at once, for nobody knows when the
 second comes; what was gathered is written as soon as the walk has paused, and whenever there are a thousand.

@@ -40,10 +40,7 @@ def beside(link: Link, what: Count, id: str) -> None:
 
 def publish(connection: Connection, token: str, ids: Sequence[str]) -> None:
     """Count what a relay is about to mark as published."""
-    found = connection.execute(statements.publications(token, ids)).all()
-    for task, total in found:
-        values = {"part_": secrets.token_hex(16), "what_": Count.PUBLISHED.value, "task_": task, "total_": total}
-        connection.execute(statements.written(), values)
+    connection.execute(statements.publications(secrets.token_hex(16), token, ids))
 
 
 def replayed(connection: Connection, id: str) -> None:

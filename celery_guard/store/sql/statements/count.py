@@ -225,11 +225,21 @@ def drop_parts(keys: Sequence[tuple[str, str, str]]) -> Delete:
     return delete(count).where(tuple_(count.c.part, count.c.what, count.c.task).in_(keys))
 
 
-def publications(token: str, ids: Collection[str]) -> Select[Any]:
-    """How many of these are about to be marked as published, by task."""
+def publications(part: str, token: str, ids: Collection[str]) -> Insert:
+    """A part a task: how many of these are about to be marked as published."""
+    none = literal_column("''", String)
     theirs = (job.c.id.in_(ids), job.c.relay == token, job.c.state == fixed(State.PENDING), _ours())
-    columns: tuple[ColumnElement[Any], ...] = (_task(), func.count())
-    return select(*columns).where(*theirs).group_by(_task())
+    row: list[ColumnElement[Any]] = [
+        literal(part),
+        literal(Count.PUBLISHED.value),
+        _task(),
+        none,
+        none,
+        none,
+        func.count(),
+    ]
+    found = select(*row).where(*theirs).group_by(_task())
+    return insert(count).from_select([column.name for column in count.c], found, include_defaults=False)
 
 
 def standing() -> CompoundSelect[Any]:

@@ -92,3 +92,10 @@ def test_one_that_may_have_gone_out_is_not_kept_again_because_the_next_try_faile
         hands(store, answer).release([number], by=ANN, reason="it had not", again=True)
     now, why = state(store, number)
     assert (now, LOST.why in why) == ("releasing", True)
+
+
+def test_the_audit_says_what_was_done_about_a_message(store: Store) -> None:
+    one, other = kept(store), kept(store)
+    hands(store, Posted("taken")).release([one], by=ANN, reason="mended")
+    hands(store).discard([other], by=ANN, reason="a test of the partner's")
+    assert {row.action for row in store.audited()} == {"quarantine.release", "quarantine.discard"}

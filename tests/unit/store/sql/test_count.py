@@ -1,15 +1,16 @@
-"""What is left to be read at each scrape: nothing that was counted, and nothing that nobody counts."""
+"""What counting costs: who reads the totals, and who writes them."""
 
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 
 from celery_guard.job.state import Kind
+from celery_guard.job.tally import Count
 from celery_guard.store.sql import SqlStore
 from celery_guard.store.sql.tables import job
-from celery_guard.testing.conformance.builders import new_job
-from celery_guard.testing.conformance.moves import accept, publish
+from celery_guard.testing.conformance.builders import LONG, new_id, new_job
+from celery_guard.testing.conformance.moves import accept, publish, take
 
 
 def uncounted(store: SqlStore) -> int:
@@ -30,3 +31,17 @@ def test_a_message_of_a_task_without_a_guard_is_not_looked_at_for_as_long_as_it_
         store.cancel(carried.id)
     store.fold(500)
     assert uncounted(store) == 0
+
+
+def test_a_batch_that_was_published_is_counted_by_one_statement_however_many_tasks_are_in_it(store: SqlStore) -> None:
+    jobs = [new_job(task=f"shop.{n % 3}") for n in range(6)]
+    accept(store, *jobs)
+    token = new_id()
+    take(store, token)
+    said: list[str] = []
+    engine = store._database.engine
+    event.listen(engine, "before_cursor_execute", lambda connection, cursor, text, *rest: said.append(text))
+    assert store.sent(token, [each.id for each in jobs], LONG) == 6
+    assert len([text for text in said if "guard_count" in text]) == 1
+    published = {one.task: one.total for one in store.counted() if one.what is Count.PUBLISHED}
+    assert published == {"shop.0": 2, "shop.1": 2, "shop.2": 2}
