@@ -167,10 +167,18 @@ class RenewedLate(Told):
 
 @dataclass(frozen=True, slots=True)
 class Recovered(Told):
-    """The sweep took the job from an owner whose lease lapsed (``crashed``), or found that its message was lost."""
+    """The sweep took the job from an owner whose lease lapsed (``crashed``), or found that its message was lost.
 
+    ``age``: how long ago the attempt began, or was published. ``leased``: from its start to the end of its lease.
+    """
+
+    queue: str
     fence: int
     owner: str
+    attempt: int
+    retries: int
+    age: timedelta
+    leased: timedelta
     state: State
     reason: Reason | None
     delay: timedelta
@@ -249,7 +257,8 @@ def settled(claim: Claimed, written: Settlement, elapsed: timedelta) -> Settled:
 def recovered(attempt: Attempt, written: Settlement) -> Recovered:
     """What there is to tell of a row that the sweep has moved."""
     return Recovered(
-        attempt.id, attempt.task, attempt.fence, attempt.owner, written.state, written.reason, written.delay,
+        attempt.id, attempt.task, attempt.queue, attempt.fence, attempt.owner, attempt.attempts, attempt.retries, attempt.age,
+        attempt.leased, written.state, written.reason, written.delay,
         attempt.state is State.RUNNING, written.failure,
     )  # fmt: skip
 

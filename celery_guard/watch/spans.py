@@ -20,7 +20,7 @@ from celery_guard.job.delivery import Again, Dead, Done, Ending, HandBack, Nothi
 from celery_guard.job.text import type_name_of
 from celery_guard.job.verdict import Duplicate, Enqueued
 
-from .tracing import EnqueueSpan, RunFacts, RunSpan, Sent
+from .tracing import EnqueueSpan, Lost, RunFacts, RunSpan, Sent
 
 __all__ = ["Spans", "traced_ids"]
 
@@ -42,7 +42,7 @@ class Spans:
 
     def sent(self, messages: Iterable[Sent], since: int) -> None:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        if not self.on:
             return
         for message in messages:
             _quietly("a publication's span", _publication, message, since)
@@ -54,6 +54,15 @@ class Spans:
     def not_run(self, facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
         """See :class:`~celery_guard.watch.tracing.Tracing`. An event is a log record of OpenTelemetry's with a name."""
         return _quietly("a duplicate's event", _event, facts, headers, why) or RunSpan()
+
+    @property
+    def on(self) -> bool:
+        """See :class:`~celery_guard.watch.tracing.Tracing`."""
+        return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+    def lost(self, attempt: Lost, headers: Mapping[str, Any]) -> None:
+        """See :class:`~celery_guard.watch.tracing.Tracing`."""
+        _quietly("a lost attempt's span", _lost, attempt, headers)
 
     def flush(self, within: float) -> None:
         """See :class:`~celery_guard.watch.tracing.Tracing`. An exporter that hangs is left behind in its thread."""
@@ -180,14 +189,29 @@ def _publication(message: Sent, since: int) -> None:
 
 def _begin(facts: RunFacts, headers: Mapping[str, Any]) -> _Run:
     brought, links = _said(headers)
+    attributes = _of_run(facts)
+    span = _tracer().start_span(f"run {facts.task}", brought, SpanKind.CONSUMER, attributes, links)
+    return _Run(span, context.attach(trace.set_span_in_context(span, brought)))
+
+
+def _of_run(facts: RunFacts) -> dict[str, Any]:
     attributes = _attributes(
         "run", "process", facts.id, facts.task, facts.queue, attempt=facts.attempt, retries=facts.retries,
         fence=facts.fence, tenant=facts.tenant,
     )  # fmt: skip
     if facts.correlation_id is not None:
         attributes["messaging.message.conversation_id"] = facts.correlation_id
-    span = _tracer().start_span(f"run {facts.task}", brought, SpanKind.CONSUMER, attributes, links)
-    return _Run(span, context.attach(trace.set_span_in_context(span, brought)))
+    return attributes
+
+
+def _lost(attempt: Lost, headers: Mapping[str, Any]) -> None:
+    brought, links = _said(headers)
+    attributes = _of_run(attempt.facts)
+    span = _tracer().start_span(
+        f"run {attempt.facts.task}", brought, SpanKind.CONSUMER, attributes, links, start_time=attempt.began
+    )
+    _outcome(span, attempt.outcome, attempt.failure_class, attempt.error)
+    span.end(attempt.ended)
 
 
 class _Run(RunSpan):
@@ -203,7 +227,10 @@ class _Run(RunSpan):
 
 
 def _tell(span: Span, ending: Ending | None) -> None:
-    outcome, failure_class, error = outcome_of(ending)
+    _outcome(span, *outcome_of(ending))
+
+
+def _outcome(span: Span, outcome: str, failure_class: str | None, error: str | None) -> None:
     span.set_attribute("celery_guard.outcome", outcome)
     if failure_class is not None:
         span.set_attribute("celery_guard.failure_class", failure_class)

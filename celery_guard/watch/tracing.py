@@ -11,7 +11,8 @@
 
 The rule: every publication and every attempt is a *child* of the enqueue span, whenever it happens, so that a job is one trace; an
 attempt has a link to it too, which is where the semantic conventions look. Where the message brings no context, an attempt starts a
-trace of its own. A delivery that runs no body is an event of the trace (``celery_guard.duplicate``) and no span.
+trace of its own. An attempt whose process died has a span too, from its start to the end of its lease: the sweep that brings the job back writes it, as
+far as the row tells. A delivery that runs no body is an event of the trace (``celery_guard.duplicate``) and no span.
 
 The context lies in the message's headers, as the user's propagator writes it, and the message lies in the store: so it survives the relay,
 retries, replay and adoption. No argument, no key and no failure's message is ever an attribute.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from celery_guard.job.delivery import Ending
     from celery_guard.job.verdict import Enqueued
 
-__all__ = ["EnqueueSpan", "RunFacts", "RunSpan", "Sent", "Tracing", "open_tracing"]
+__all__ = ["EnqueueSpan", "Lost", "RunFacts", "RunSpan", "Sent", "Tracing", "open_tracing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,20 @@ class Sent:
     headers: Mapping[str, Any]
     #: Why the broker refused it.
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An attempt whose process died, as its row tells it: nobody has ended its span."""
+
+    facts: RunFacts
+    #: Nanoseconds since the epoch: its start, and the end of its lease.
+    began: int
+    ended: int
+    #: What became of the job.
+    outcome: str
+    failure_class: str | None = None
+    error: str | None = None
 
 
 class EnqueueSpan:
@@ -99,6 +114,15 @@ class Tracing(Protocol):
         """A delivery runs no body: an event of the job's trace. What is sent until the end of what is returned belongs to that trace."""
         ...
 
+    @property
+    def on(self) -> bool:
+        """Whether anybody takes spans here."""
+        ...
+
+    def lost(self, attempt: Lost, headers: Mapping[str, Any]) -> None:
+        """The sweep has found an attempt whose process died: a span of what is known of it."""
+        ...
+
     def flush(self, within: float) -> None:
         """Have what is ended exported before this process ends, for at most ``within`` seconds."""
         ...
@@ -121,6 +145,14 @@ class NoTracing:
     def not_run(self, facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
         """Nothing."""
         return _NO_RUN
+
+    @property
+    def on(self) -> bool:
+        """Nobody does."""
+        return False
+
+    def lost(self, attempt: Lost, headers: Mapping[str, Any]) -> None:
+        """Nothing."""
 
     def flush(self, within: float) -> None:
         """Nothing."""

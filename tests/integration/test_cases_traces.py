@@ -78,8 +78,10 @@ def test_obs_2_each_attempt_is_a_span_of_one_trace_through_retries_and_a_kill(
     assert [run.status for run in runs] == [2, 2, 0]
     assert {run.trace for run in runs} == {jobs[flaky]}
     assert len(collector.of(flaky, "publish")) >= 3
-    [run] = collector.of(killed)
-    assert (run.attributes["celery_guard.attempt"], run.trace) == (2, jobs[killed])
+    lost, run = collector.of(killed)
+    assert [each.attributes["celery_guard.attempt"] for each in (lost, run)] == [1, 2]
+    assert (lost.attributes["celery_guard.outcome"], lost.status) == ("lost", 2)
+    assert {each.trace for each in (lost, run)} == {jobs[killed]}
     assert b"not yet" not in collector.raw, "what an exception says went out"
 
 

@@ -25,6 +25,7 @@ from celery_guard.contract.backoff import Backoff
 from celery_guard.flow.relay import Relay
 from celery_guard.flow.sweep import Sweep
 
+from .lost import tell_of_lost
 from .publisher import BrokerPublisher
 from .runtime import Runtime, runtime_of
 from .traced import TracedPublisher
@@ -43,7 +44,7 @@ def make_relay(runtime: Runtime) -> Relay:
     name = f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_native_id()}"
     publisher = TracedPublisher(BrokerPublisher(runtime.app), runtime.tracing)
     sweep = Sweep(
-        runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, runtime.observers.tell
+        runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, tell_of_lost(runtime)
     )
     return Relay(runtime.store, publisher, sweep, runtime.settings, name, runtime.observers.tell)
 

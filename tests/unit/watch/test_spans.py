@@ -17,7 +17,11 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from celery_guard import Contract, GuardedTask, KeyConflict, Retry
 from celery_guard.flow.relay import Published
+from celery_guard.integrations.celery.relay import make_relay
+from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.integrations.celery.traced import TracedPublisher
+from celery_guard.job.state import State
+from celery_guard.testing.conformance.moves import claim, eventually, found
 from celery_guard.watch.tracing import open_tracing
 
 from .conftest import Spans, use
@@ -190,6 +194,26 @@ def test_nonsense_in_the_headers_is_no_context(eager: Celery, traced: Spans, sai
         patch.setattr("opentelemetry.propagate.inject", lambda headers: headers.update(monkeypatched))
         adder(eager).delay(1)
     assert traced.one("run add").parent is None
+
+
+def test_an_attempt_whose_process_died_has_the_span_that_its_row_tells(app: Celery, traced: Spans) -> None:
+    sent = adder(app).delay(SECRET)
+    granted = claim(app.guard.store, sent.id, lease=timedelta(milliseconds=50))
+    relay = make_relay(runtime_of(app))
+    eventually(lambda: relay.sweep() and found(app.guard.store, sent.id).state is not State.RUNNING)
+    enqueued, run = traced.one("enqueue add"), traced.one("run add")
+    assert (place(run.parent), place(run.links[0].context)) == (place_of(enqueued), place_of(enqueued))
+    assert (run.kind, run.status.status_code) == (SpanKind.CONSUMER, StatusCode.ERROR)
+    said = of(run)
+    assert (said["celery_guard.attempt"], said["celery_guard.fence"]) == (1, granted.fence)
+    assert said["messaging.message.id"] == sent.id
+    job = found(app.guard.store, sent.id)
+    assert said["celery_guard.outcome"] == str(job.reason if job.state is State.PENDING else job.state)
+    assert said["error.type"] == job.failures[-1].type_name
+    assert run.start_time is not None
+    assert run.end_time is not None
+    assert timedelta(microseconds=(run.end_time - run.start_time) // 1000) == timedelta(milliseconds=50)
+    assert SECRET not in run.to_json()
 
 
 def test_a_publication_is_a_child_of_its_send(app: Celery, traced: Spans) -> None:
