@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from celery_guard import Contract, GuardedTask, KeyConflict, Retry
+from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.relay import Published
 from celery_guard.integrations.celery.relay import make_relay
 from celery_guard.integrations.celery.runtime import runtime_of
@@ -214,6 +215,22 @@ def test_an_attempt_whose_process_died_has_the_span_that_its_row_tells(app: Cele
     assert run.end_time is not None
     assert timedelta(microseconds=(run.end_time - run.start_time) // 1000) == timedelta(milliseconds=50)
     assert SECRET not in run.to_json()
+
+
+def test_a_store_that_cannot_be_asked_costs_a_lost_attempt_its_span_and_nothing_else(
+    app: Celery, traced: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = adder(app).delay(SECRET)
+    claim(app.guard.store, sent.id, lease=timedelta(milliseconds=50))
+
+    def out(*given: Any) -> None:
+        raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(app.guard.store, "payload", out)
+    relay = make_relay(runtime_of(app))
+    eventually(lambda: relay.sweep() and found(app.guard.store, sent.id).state is not State.RUNNING)
+    assert found(app.guard.store, sent.id).crashes == 1
+    assert traced.all("run add") == []
 
 
 def test_a_publication_is_a_child_of_its_send(app: Celery, traced: Spans) -> None:
