@@ -226,12 +226,15 @@ class Store(Operators, Protocol):
         failure_class: str | None = None,
         older: timedelta | None = None,
         younger: timedelta | None = None,
+        ended_before: timedelta | None = None,
+        ended_since: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
         """Jobs, newest first; ``after`` is the id of the last one of the page before.
 
-        ``key`` is the hash of a key, as the rows have it; ``older`` and ``younger`` compare the time since a job was accepted.
+        ``key`` is the hash of a key, as the rows have it; ``older`` and ``younger`` compare the time since a job was accepted, ``ended_before`` and
+        ``ended_since`` the time since it ended: at least, and at most, so long ago.
         """
         ...
 
@@ -247,8 +250,8 @@ class Store(Operators, Protocol):
         """The stored message of a job; the latest generation by default."""
         ...
 
-    def counts(self) -> Mapping[State, int]:
-        """How many jobs are in each state that has any."""
+    def counts(self, tenant: str | None = None) -> Mapping[State, int]:
+        """How many jobs are in each state that has any; of one tenant, where that is said."""
         ...
 
     def cancel(self, id: str) -> Cancelled:

@@ -50,7 +50,7 @@ def plan(engine: Engine, statement: Select[Any]) -> str:
 
 
 def asked(states: tuple[State, ...] = (), older: int | None = None, **wanted: str) -> Select[Any]:
-    return people.jobs(states, list(wanted.items()), (older, None), 50, None, job.c.id)
+    return people.jobs(states, list(wanted.items()), [("created", older, None)], 50, None, job.c.id)
 
 
 @pytest.mark.parametrize(

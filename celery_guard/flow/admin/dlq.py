@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from celery_guard.errors import NotAllowed, ReasonMissing
+from celery_guard.errors import NotAllowed, NotFound, ReasonMissing
 from celery_guard.job.letter import Handled, LetterGroup
 from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import State
@@ -17,12 +17,14 @@ from celery_guard.store.protocol import Store
 from .actor import Action, Actor, Target
 from .audit import Acting, Authority
 from .edit import Edits
-from .letters import ALL, Letters, count, pages, target_of
+from .letters import ALL, Letters, asked, count, pages, target_of
 from .replay import Replays
 
 __all__ = ["Dlq", "Summary"]
 
 _LETTERS = (State.DEAD, State.RESOLVED)
+#: Jobs that have a cause.
+_FAILED = (*_LETTERS, State.UNKNOWN, State.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Dlq:
     def list(self, letters: Letters = ALL, *, by: Actor, limit: int = 100, after: str | None = None) -> list[Job]:
         """Dead letters, newest first; ``after`` is the id of the last one of the page before."""
         scope = self._authority.look(by, Action.DLQ_LOOK, target_of(letters))
-        wanted = {**letters.filter, "tenant": scope.tenant}
+        wanted = {**asked(letters), "tenant": scope.tenant}
         return self._store.jobs(states=[State.DEAD], limit=limit, after=after, **wanted)
 
     def show(self, id: str, *, by: Actor) -> Job:
@@ -89,11 +91,16 @@ class Dlq:
         return job
 
     def note(self, cause: str, note: str, *, by: Actor) -> None:
-        """Put a note to a cause, for whoever looks next; an empty one takes it away. A cause is no one tenant's, and neither is its note."""
+        """Put a note to a cause, for whoever looks next; an empty one takes it away. A cause is no one tenant's, and neither is its note.
+
+        Raises ``NotFound`` where nothing has failed of this cause.
+        """
         if by.tenant is not None:
             raise NotAllowed(
                 f"{by.name} acts for the tenant {by.tenant!r}; notes are to causes, which touch others too."
             )
+        if note and not self._store.jobs(states=_FAILED, cause=cause, limit=1):
+            raise NotFound(f"Nothing has failed of the cause {cause}. To see the causes there are: guard dlq groups.")
         target = Target(name=f"cause {cause}")
         with self._authority.act(by, Action.DLQ_NOTE, target, note or "the note is taken away"):
             self._store.annotate(cause, note, by.name)
@@ -186,4 +193,7 @@ _UNSAID = frozenset({"failures", "progress"})
 
 def exported(job: Job) -> dict[str, Any]:
     """A letter without anything that may quote an argument."""
-    return {each.name: getattr(job, each.name) for each in fields(job) if each.name not in _UNSAID}
+    said = {each.name: getattr(job, each.name) for each in fields(job) if each.name not in _UNSAID}
+    # a claim sets it to 0: it is no count of how often the job was published
+    said["publications_since_claim"] = said.pop("publications")
+    return said

@@ -181,7 +181,12 @@ def _running(facts: Facts, job: Job) -> Iterator[Blocker]:
         )  # fmt: skip
         yield from _relay(facts)
     else:
-        yield Blocker("EXPLAIN-170", f"It runs: leased to {who}.", job.started, job.due)
+        yield Blocker(
+            "EXPLAIN-170",
+            f"It runs: leased to {who}. If that process was killed, it is noticed when the lease ends.",
+            job.started,
+            job.due,
+        )
     if job.cancel:
         yield Blocker("EXPLAIN-172", "It was asked to stop, and runs until its next safe point.")
     yield from _over(facts, job)

@@ -104,6 +104,11 @@ class Jobs:
         """
         return self._get(id, by, Action.JOBS_LOOK)
 
+    def counts(self, *, by: Actor) -> Mapping[State, int]:
+        """How many jobs are in each state that has any, as far as the actor sees them. Raises ``NotAllowed``."""
+        scope = self._authority.look(by, Action.JOBS_LOOK, Target(name="all jobs"))
+        return self._store.counts(scope.tenant)
+
     def timeline(self, id: str, *, by: Actor) -> builtins.list[Moment]:
         """What happened to a job, the oldest first, as far as it is kept. Raises ``NotFound``, ``NotAllowed``."""
         return tell(self.get(id, by=by), reversed(self._store.audited(job=id, limit=_ENTRIES)))

@@ -14,7 +14,7 @@ from celery_guard.store.protocol import Store
 
 from .actor import Actor, Target
 
-__all__ = ["ALL", "PAGE", "Letters", "count", "pages", "target_of"]
+__all__ = ["ALL", "PAGE", "Letters", "asked", "count", "pages", "target_of"]
 
 PAGE = 500
 
@@ -29,7 +29,7 @@ class Letters:
     tenant: str | None = None
     cause: str | None = None
     failure_class: str | None = None
-    #: Accepted at least, or at most, so long ago.
+    #: Died at least, or at most, so long ago.
     older: timedelta | None = None
     younger: timedelta | None = None
 
@@ -61,13 +61,21 @@ def pages(store: Store, letters: Letters, actor: Actor, states: Sequence[State] 
     if letters.ids:
         yield from _by_id(store, letters, actor)
         return
-    wanted = {"tenant": actor.tenant, **letters.filter}
+    wanted = {"tenant": actor.tenant, **asked(letters)}
     page = store.jobs(states=states, limit=PAGE, **wanted)
     while page:
         # found now: what is done to this page may take its last job away, behind which the next begins
         following = store.jobs(states=states, limit=PAGE, after=page[-1].id, **wanted) if len(page) == PAGE else []
         yield page
         page = following
+
+
+def asked(letters: Letters) -> dict[str, Any]:
+    """The filter as the store is asked: letters are as old as their death, jobs as their acceptance."""
+    return {_ASKED.get(name, name): value for name, value in letters.filter.items()}
+
+
+_ASKED = {"older": "ended_before", "younger": "ended_since"}
 
 
 def _by_id(store: Store, letters: Letters, actor: Actor) -> Iterator[list[Job]]:

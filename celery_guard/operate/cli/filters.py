@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -77,9 +78,13 @@ _FILTERS: dict[str, tuple[str, Any, str]] = {
     "queue": ("queue", str, "Only of this queue."),
     "tenant": ("tenant", str, "Only of this tenant."),
     "cause": ("cause", str, "Only of this cause group: what failed alike."),
-    "failure_class": ("class", click.Choice([str(found) for found in FailureClass]), "Only last failed like this."),
-    "older": ("older", AGE, "Only accepted longer ago: 2h, 7d."),
-    "younger": ("younger", AGE, "Only accepted since: 2h, 7d."),
+    "failure_class": (
+        "failure-class",
+        click.Choice([str(found) for found in FailureClass]),
+        "Only last failed like this.",
+    ),
+    "older": ("older", AGE, "Only died longer ago: 2h, 7d."),
+    "younger": ("younger", AGE, "Only died more recently: 2h, 7d."),
 }
 
 
@@ -130,5 +135,17 @@ def confirm_option(command: F) -> F:
 
 
 def reason_option(*, required: bool) -> Callable[[F], F]:
-    """``--reason``: why it is done."""
-    return click.option("--reason", required=required, metavar="TEXT", help="Why; the audit keeps it.")
+    """``--reason``: why it is done. One that is required is asked for on a terminal."""
+    if not required:
+        return click.option("--reason", metavar="TEXT", help="Why; the audit keeps it.")
+    help = "Why; the audit keeps it. Required; on a terminal it is asked for."
+    return click.option("--reason", metavar="TEXT", callback=_why, help=help)
+
+
+def _why(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    if given is not None or ctx.resilient_parsing:
+        return given
+    if not sys.stdin.isatty():
+        raise click.MissingParameter(ctx=ctx, param=parameter)
+    said: str = click.prompt("Why? The audit keeps it", err=True)
+    return said

@@ -18,7 +18,7 @@ from .target import Target, pass_target
 from .terminal import Column, Terminal
 from .watch import watch
 from .which import Words, which_options
-from .words import ago, record, when
+from .words import ago, job_record, record, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
@@ -72,7 +72,7 @@ def show_page(target: Target, columns: tuple[Column[Job], ...], nothing: str, fo
     """Print the first ``limit`` of the jobs that were found, and how to see the next."""
     page = found[:limit]
     if target.terminal.as_json:
-        target.terminal.json([_record(job) for job in page])
+        target.terminal.json([job_record(job) for job in page])
         return
     target.terminal.listing(page, columns, nothing)
     if len(found) > limit:
@@ -119,7 +119,7 @@ def show_job(terminal: Terminal, job: Job, *, traceback: bool, more: Mapping[str
     if terminal.as_json:
         left_out = () if traceback else ("traceback",)
         failures = [record(failure, left_out) for failure in job.failures]
-        terminal.json({**_record(job), **more, "failures": failures})
+        terminal.json({**job_record(job), **more, "failures": failures})
         return
     terminal.details([*_lines(job), *((name.replace("_", " "), str(text)) for name, text in more.items())])
     if job.failures:
@@ -186,18 +186,13 @@ def _lines(job: Job) -> list[tuple[str, str]]:
     ]
 
 
-def _record(job: Job) -> dict[str, Any]:
-    """A job as JSON has it; a listing does not have the failures."""
-    values: dict[str, Any] = record(job, ("failures",))
-    return {**values, "shown_state": job.shown_state}
-
-
 @jobs.command()
+@actor_options
 @json_option
 @pass_target
-def counts(target: Target) -> None:
+def counts(target: Target, by: Actor) -> None:
     """How many jobs are in each state."""
-    found = target.store.counts()
+    found = target.admin.jobs.counts(by=by)
     if target.terminal.as_json:
         target.terminal.json({state.value: found.get(state, 0) for state in State})
         return

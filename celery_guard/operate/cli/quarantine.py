@@ -149,6 +149,8 @@ def drain(target: Target, queue: str, limit: int, reason: str, by: Actor) -> Non
     target.terminal.say(f"{done} drained")
     if done:
         target.terminal.note(f"Look at them: {target.typed('quarantine', 'list')}")
+    else:
+        target.terminal.note(f"There is nothing in the queue {queue}, or no such queue: look at its spelling.")
 
 
 def _answer(target: Target, answers: list[HandledMessage], by: Actor, reason: str) -> None:

@@ -12,7 +12,7 @@ from celery_guard.job.state import LEGAL, State
 from .filters import actor_options, reason_option
 from .main import json_option
 from .target import Target, pass_target
-from .words import record
+from .words import job_record
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
@@ -53,7 +53,7 @@ def settle(target: Target, id: str, state: str, value: Any, reason: str, by: Act
         raise click.UsageError("--value is what a job returned that succeeded: type it with --as succeeded.")
     job = target.admin.jobs.settle(id, State(state), by=by, reason=reason, value=value)
     if target.terminal.as_json:
-        target.terminal.json({**record(job, ("failures",)), "actor": by.name, "reason": reason})
+        target.terminal.json({**job_record(job), "actor": by.name, "reason": reason})
         return
     target.terminal.say(f"{job.id}  {job.shown_state}")
     target.terminal.note(f"settled by {by.name}: {reason}")

@@ -10,12 +10,14 @@ import click
 from celery_guard.job.replay import OPEN
 from celery_guard.job.state import State
 
+from .filters import actor_options
 from .main import json_option
 from .target import Target, pass_target
 from .terminal import Column
-from .words import ago, record, span
+from .words import ago, record, span, when
 
 if TYPE_CHECKING:
+    from celery_guard.flow.admin.actor import Actor
     from celery_guard.job.replay import Replay
     from celery_guard.store.protocol import Heartbeat
 
@@ -25,15 +27,16 @@ _RELAY = "relay:"
 
 
 @click.command()
+@actor_options
 @json_option
 @pass_target
-def status(target: Target) -> None:
-    """Who is alive, what waits, and for how long.
+def status(target: Target, by: Actor) -> None:
+    """Who was heard lately, what waits, and for how long.
 
     Exit status 1 if no relay is alive while jobs are due, published or running: nobody would bring them back.
     """
-    beats, counts, due = target.store.heartbeats(), target.store.counts(), target.store.next_due()
-    replays = target.store.replays(states=OPEN)
+    beats, counts, due = target.store.heartbeats(), target.admin.jobs.counts(by=by), target.store.next_due()
+    replays = target.store.replays(states=OPEN, tenant=by.tenant)
     relays = [beat for beat in beats if beat.name.startswith(_RELAY) and beat.live]
     is_due = due is not None and due <= timedelta(0)
     stuck = not relays and (is_due or any(counts.get(state) for state in (State.SENT, State.RUNNING)))
@@ -49,7 +52,7 @@ def status(target: Target) -> None:
             }
         )
     else:
-        _show(target, beats, len(relays), due, replays)
+        _show(target, beats, relays, due, replays)
         waiting = [(state.value, counts[state]) for state in State if counts.get(state)]
         target.terminal.say()
         target.terminal.listing(
@@ -62,11 +65,13 @@ def status(target: Target) -> None:
         click.get_current_context().exit(1)
 
 
-def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | None, replays: list[Replay]) -> None:
+def _show(
+    target: Target, beats: list[Heartbeat], relays: list[Heartbeat], due: timedelta | None, replays: list[Replay]
+) -> None:
     target.terminal.details(
         [
             ("store", target.settings.shown_store),
-            ("relays", f"{relays} alive" if relays else "none is alive"),
+            ("relays", _heard(relays)),
             ("due", _due(due)),
             ("replays", ", ".join(f"{replay.id} is {replay.state}" for replay in replays)),
         ]
@@ -77,13 +82,20 @@ def _show(target: Target, beats: list[Heartbeat], relays: int, due: timedelta | 
             beats,
             (
                 Column("name", lambda beat: beat.name, whole=True),
-                Column("alive", lambda beat: "yes" if beat.live else "no"),
-                Column("last seen", lambda beat: ago(beat.beat)),
+                Column("last heard", lambda beat: ago(beat.beat), whole=True),
+                Column("counts as alive", lambda beat: when(beat.until) if beat.live else "no more", minor=True),
                 Column("who", lambda beat: beat.token, minor=True),
                 Column("detail", lambda beat: beat.detail, minor=True),
             ),
             "",
         )
+
+
+def _heard(relays: list[Heartbeat]) -> str:
+    """A process that was killed says nothing, and counts as alive for a little while."""
+    if not relays:
+        return "none is alive"
+    return f"{len(relays)} alive, last heard {', '.join(ago(beat.beat) for beat in relays)}"
 
 
 def _due(due: timedelta | None) -> str:

@@ -18,7 +18,7 @@ from .main import json_option
 from .target import Target, pass_target
 from .terminal import Column
 from .which import Words, which_options
-from .words import ago, record
+from .words import ago, job_record
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
@@ -116,6 +116,6 @@ def _print(target: Target, ids: Sequence[str], every: float, by: Actor) -> list[
 
 def _line(target: Target, job: Job) -> str:
     if target.terminal.as_json:
-        return json.dumps({**record(job, ("failures",)), "shown_state": job.shown_state}, ensure_ascii=True)
+        return json.dumps(job_record(job), ensure_ascii=True)
     reason = f" ({job.reason})" if job.reason else ""
     return f"{job.id}  {job.task}  {job.shown_state}{reason}  attempt {job.attempts}"

@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ago", "one_line", "record", "safe", "span", "when"]
+if TYPE_CHECKING:
+    from celery_guard.job.row import Job
+
+__all__ = ["ago", "job_record", "one_line", "record", "safe", "span", "when"]
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -63,6 +66,13 @@ def _harmless(char: str) -> bool:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def job_record(job: Job) -> dict[str, Any]:
+    """A job as JSON has it, without its failures."""
+    values: dict[str, Any] = record(job, ("failures", "publications"))
+    # a claim sets it to 0: it is no count of how often the job was published
+    return {**values, "publications_since_claim": job.publications, "shown_state": job.shown_state}
 
 
 def record(value: Any, leave_out: tuple[str, ...] = ()) -> Any:

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -247,6 +247,8 @@ class RedisStore(RedisCounting, RedisOperators):
         failure_class: str | None = None,
         older: timedelta | None = None,
         younger: timedelta | None = None,
+        ended_before: timedelta | None = None,
+        ended_since: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
@@ -256,7 +258,7 @@ class RedisStore(RedisCounting, RedisOperators):
         else:
             indices = [f"state:{state.value}" for state in states] or ["created"]
         wanted = {"task": task, "queue": queue, "tenant": tenant, "key_hash": key, "failure_class": failure_class}
-        ages = {"older": older, "younger": younger}
+        ages = {"older": older, "younger": younger, "ended_before": ended_before, "ended_since": ended_since}
         words: dict[str, Any] = {
             "indices": indices,
             "budget": _BUDGET,
@@ -290,11 +292,6 @@ class RedisStore(RedisCounting, RedisOperators):
         """The stored message of a job; the latest generation by default."""
         words = {"id": id} if generation is None else {"id": id, "generation": str(generation)}
         return rows.payload(self._server.run("payload", words))
-
-    def counts(self) -> Mapping[State, int]:
-        """How many jobs are in each state that has any."""
-        found = self._server.run("counts", {"states": [state.value for state in State]})
-        return {state: count for state, count in zip(State, found, strict=True) if count}
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""

@@ -52,7 +52,7 @@ def jobs(
     connection: Connection,
     states: Sequence[State],
     wanted: Mapping[str, str | None],
-    ages: tuple[timedelta | None, timedelta | None],
+    ages: Mapping[str, tuple[timedelta | None, timedelta | None]],
     limit: int,
     after: str | None,
 ) -> list[Job]:
@@ -60,8 +60,11 @@ def jobs(
     # SQLite's clock has milliseconds, and its row numbers the order of arrival.
     tie = literal_column("guard_job.rowid") if connection.dialect.name == "sqlite" else job.c.id
     filters = [(name, value) for name, value in wanted.items() if value is not None]
-    older, younger = (None if age is None else microseconds(age) for age in ages)
-    found = connection.execute(statements.jobs(states, filters, (older, younger), limit, after, tie))
+    spans = [
+        (name, None if least is None else microseconds(least), None if most is None else microseconds(most))
+        for name, (least, most) in ages.items()
+    ]
+    found = connection.execute(statements.jobs(states, filters, spans, limit, after, tie))
     return [rows.job(row) for row in found.mappings()]
 
 
@@ -72,9 +75,9 @@ def payload_of(connection: Connection, id: str, generation: int | None) -> Store
     return None
 
 
-def counts(connection: Connection) -> dict[State, int]:
+def counts(connection: Connection, tenant: str | None) -> dict[State, int]:
     """How many jobs are in each state that has any."""
-    return {State(state): count for state, count in connection.execute(statements.counts())}
+    return {State(state): count for state, count in connection.execute(statements.counts(tenant))}
 
 
 def backlog(connection: Connection, limit: int) -> list[Backlog]:

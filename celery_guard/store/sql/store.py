@@ -256,13 +256,15 @@ class SqlStore(SqlOperators):
         failure_class: str | None = None,
         older: timedelta | None = None,
         younger: timedelta | None = None,
+        ended_before: timedelta | None = None,
+        ended_since: timedelta | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> list[Job]:
         """Jobs, newest first."""
         wanted = {"task": task, "queue": queue, "tenant": tenant, "cause": cause, "key_hash": key}
         wanted["failure_class"] = failure_class
-        ages = older, younger
+        ages = {"created": (older, younger), "finished": (ended_before, ended_since)}
         return self._database.each(
             lambda connection, again: people.jobs(connection, states, wanted, ages, limit, after)
         )
@@ -279,9 +281,9 @@ class SqlStore(SqlOperators):
         """The stored message of a job; the latest generation by default."""
         return self._database.each(lambda connection, again: people.payload_of(connection, id, generation))
 
-    def counts(self) -> Mapping[State, int]:
+    def counts(self, tenant: str | None = None) -> Mapping[State, int]:
         """How many jobs are in each state that has any."""
-        return self._database.each(lambda connection, again: people.counts(connection))
+        return self._database.each(lambda connection, again: people.counts(connection, tenant))
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""

@@ -41,7 +41,7 @@ from .fixtures import opened_store, store
 from .followers import TestFollowers
 from .handover import TestHandover
 from .keys import TestKeys
-from .letters import TestExpiry, TestGroups, TestPurge, TestResolve, TestWouldReplay
+from .letters import TestAges, TestExpiry, TestGroups, TestPurge, TestResolve, TestWouldReplay
 from .operators import TestBacklog, TestHandled, TestNarrowing, TestUnknown
 from .people import TestCancel, TestQuarantine, TestReading, TestReplay
 from .races import TestRaces
@@ -59,6 +59,7 @@ __all__ = [
     "Callers",
     "Subject",
     "TestAccept",
+    "TestAges",
     "TestAudit",
     "TestBacklog",
     "TestBodies",

@@ -12,12 +12,23 @@ from .builders import LONG, NONE, dead, failure, keyed, new_id, new_job, succeed
 from .crowd import together
 from .moves import accept, claim, die, eventually, found, publish, start, succeed
 
-__all__ = ["TestExpiry", "TestGroups", "TestPurge", "TestResolve", "TestWouldReplay"]
+__all__ = ["TestAges", "TestExpiry", "TestGroups", "TestPurge", "TestResolve", "TestWouldReplay"]
 
 
 def _group(store: Store, cause: str) -> LetterGroup:
     [group] = [group for group in store.groups() if group.cause == cause]
     return group
+
+
+class TestAges:
+    def test_a_letter_is_as_old_as_its_death(self, store: Store) -> None:
+        id, alive = die(store).id, start(store).id
+        assert [job.id for job in store.jobs(ended_since=LONG)] == [id]
+        assert [job.id for job in store.jobs(ended_before=NONE)] == [id]
+        assert store.jobs(ended_before=LONG) == []
+        eventually(lambda: not store.jobs(ended_since=NONE))
+        assert {job.id for job in store.jobs(older=NONE)} == {id, alive}
+        assert [job.id for job in store.jobs(states=[State.DEAD], ended_since=LONG, older=NONE)] == [id]
 
 
 class TestGroups:

@@ -83,6 +83,8 @@ class TestReading:
         succeed(store)
         die(store)
         assert store.counts() == {State.PENDING: 2, State.RUNNING: 1, State.SUCCEEDED: 1, State.DEAD: 1}
+        accept(store, new_job(tenant="acme"), new_job(tenant="acme"))
+        assert (store.counts("acme"), store.counts("other")) == ({State.PENDING: 2}, {})
 
     def test_times_are_aware_and_in_order(self, store: Store) -> None:
         granted = start(store)

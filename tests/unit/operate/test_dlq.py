@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,32 @@ def test_groups_say_what_failed_alike_and_the_note(run: Run, store: Store) -> No
     assert "bad" in second.split()
     found = answer_of(run("dlq", "groups", "--json", store=store))
     assert [(group["cause"], group["count"], group["tenants"]) for group in found] == [("down", 3, 1), ("bad", 1, 0)]
+
+
+def test_a_note_to_a_cause_that_nothing_has_failed_of_is_refused(run: Run, store: Store) -> None:
+    letters(store, 1)
+    result = run("dlq", "note", "dwon", "ticket 7", store=store)
+    assert (result.exit_code, "guard dlq groups" in result.stderr) == (1, True)
+    assert run("dlq", "note", "dwon", store=store).exit_code == 0
+
+
+def test_letters_are_as_old_as_their_death(run: Run, store: Store) -> None:
+    [id] = letters(store, 1)
+    assert json.loads(run("dlq", "export", "--younger", "1h", store=store).stdout)["id"] == id
+    assert run("dlq", "export", "--older", "1h", store=store).stdout == ""
+
+
+def test_a_reason_that_is_missing_is_asked_for_on_a_terminal(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [id] = letters(store, 1)
+    assert "Missing option '--reason'" in run("dlq", "resolve", id, store=store).stderr
+    monkeypatch.setattr(
+        "celery_guard.operate.cli.filters.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    )
+    monkeypatch.setattr("celery_guard.operate.cli.filters.click.prompt", lambda *text, err: "paid by hand")
+    assert run("dlq", "resolve", id, store=store).exit_code == 0
+    assert store.audited(job=id)[0].reason == "accepted loss: paid by hand"
 
 
 def test_letters_are_closed_with_a_reason_and_it_says_which_were_not(run: Run, store: Store) -> None:
@@ -218,5 +245,5 @@ def test_a_replay_that_has_stopped_itself_says_what_to_type_next(run: Run, store
 
 
 def test_a_failure_class_that_there_is_not_is_refused_with_those_that_there_are(run: Run, store: Store) -> None:
-    result = run("dlq", "replay", "--class", "transiant", "--preview", store=store)
+    result = run("dlq", "replay", "--failure-class", "transiant", "--preview", store=store)
     assert (result.exit_code, "'transient'" in result.stderr) == (2, True)

@@ -107,6 +107,9 @@ def test_a_job_that_is_not_there_is_said_and_ends_with_1(run: Run) -> None:
 
 def test_counts_are_by_state_in_the_order_of_a_life(run: Run) -> None:
     counts = {State.DEAD: 2, State.PENDING: 30}
+    store = Canned(counts=counts)
+    run("jobs", "counts", "--scope", "acme", store=store)
+    assert ("counts", ("acme",), {}) in store.asked
     result = run("jobs", "counts", store=Canned(counts=counts))
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [["pending", "30"], ["dead", "2"]]
     assert answer_of(run("jobs", "counts", "--json", store=Canned(counts=counts)))["running"] == 0

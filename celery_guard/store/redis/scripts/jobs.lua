@@ -75,6 +75,13 @@ local function wanted(row)
             return false
         end
     end
+    local least, most = given.ages.ended_before, given.ages.ended_since
+    if (least or most) and not row.finished then
+        return false
+    end
+    if (least and tonumber(row.finished) > NOW - least) or (most and tonumber(row.finished) < NOW - most) then
+        return false
+    end
     return not given.states or given.states[row.state]
 end
 

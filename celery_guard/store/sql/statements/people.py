@@ -79,12 +79,13 @@ def job_row(id: str, locked: bool = False) -> Select[Any]:
 def jobs(
     states: Sequence[State],
     wanted: Sequence[tuple[str, str]],
-    ages: tuple[int | None, int | None],
+    ages: Sequence[tuple[str, int | None, int | None]],
     limit: int,
     after: str | None,
     tie: ColumnElement[Any],
 ) -> Select[Any]:
-    """Jobs, newest first; ``wanted`` are names of columns with their values, ``ages`` (older, younger) in microseconds.
+    """Jobs, newest first; ``wanted`` are names of columns with their values, ``ages`` are names of instants with how long ago
+    they are at least and at most, in microseconds.
 
     ``tie`` orders what came at the same time.
     """
@@ -93,11 +94,11 @@ def jobs(
         found = found.where(one_of(states))
     for name, value in wanted:
         found = found.where(job.c[name] == value)
-    older, younger = ages
-    if older is not None:
-        found = found.where(job.c.created <= now() - older)
-    if younger is not None:
-        found = found.where(job.c.created >= now() - younger)
+    for name, least, most in ages:
+        if least is not None:
+            found = found.where(job.c[name] <= now() - least)
+        if most is not None:
+            found = found.where(job.c[name] >= now() - most)
     if after is not None:
         last = select(job.c.created.label("created"), tie.label("tie")).where(job.c.id == after).subquery("last")
         found = found.join(
@@ -114,9 +115,10 @@ def payload_of(id: str, generation: int | None) -> Select[Any]:
     return found.where(payload.c.generation == generation)
 
 
-def counts() -> Select[Any]:
+def counts(tenant: str | None) -> Select[Any]:
     """How many jobs are in each state."""
-    return select(job.c.state, func.count()).group_by(job.c.state)
+    found = select(job.c.state, func.count()).group_by(job.c.state)
+    return found if tenant is None else found.where(job.c.tenant == tenant)
 
 
 def backlog(state: State, limit: int) -> Select[Any]:
