@@ -9,14 +9,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, String, bindparam, case, literal_column
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Integer,
+    String,
+    bindparam,
+    case,
+    literal,
+    literal_column,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.store.bounds import DOUBLINGS
 from celery_guard.store.sql.tables import job
 
-__all__ = ["doubled", "ended", "fixed", "given", "number", "one_of"]
+__all__ = ["Among", "doubled", "ended", "fixed", "given", "number", "one_of"]
+
+
+class Among(FunctionElement[bool]):
+    """The column has one of these texts.
+
+    PostgreSQL is given them as one array, so that the statement is the same for one and for 500 of them: a parameter each would be more than the
+    driver remembers the translation of, and more than the server prepares.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, column: ColumnElement[str], texts: Iterable[str]) -> None:
+        found = list(texts)
+        each = bindparam(None, found, type_=String, expanding=True, unique=True)
+        super().__init__(column, literal(found, ARRAY(String)), each)
+
+
+@compiles(Among)
+def _among(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, _, each = element.clauses
+    return compiler.process(column.in_(each), **options)
+
+
+@compiles(Among, "postgresql")
+def _among_array(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, array, _ = element.clauses
+    return f"{compiler.process(column, **options)} = ANY ({compiler.process(array, **options)})"
 
 
 def given(name: str, type_: type[TypeEngine[Any]] | TypeEngine[Any] = String) -> ColumnElement[Any]:

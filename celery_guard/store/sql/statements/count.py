@@ -37,7 +37,7 @@ from celery_guard.job.tally import BOUNDS, Count
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import count, failure, job
 
-from . import fixed, given, one_of
+from . import Among, fixed, given, one_of
 
 __all__ = [
     "MEASURES",
@@ -165,12 +165,12 @@ def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
 
 def still_uncounted(ids: Collection[str]) -> Select[Any]:
     """Which of these are not counted yet; locked, so that nobody else adds them up."""
-    return select(job.c.id).where(job.c.id.in_(ids), job.c.counted >= _ZERO).order_by(job.c.id).with_for_update()
+    return select(job.c.id).where(Among(job.c.id, ids), job.c.counted >= _ZERO).order_by(job.c.id).with_for_update()
 
 
 def folded(ids: Collection[str]) -> Update:
     """All that these rows say is in the totals."""
-    return update(job).where(job.c.id.in_(ids)).values(counted=literal_column("-1"))
+    return update(job).where(Among(job.c.id, ids)).values(counted=literal_column("-1"))
 
 
 def add(dialect: str, totals: Sequence[Mapping[str, Any]]) -> Any:
@@ -228,7 +228,7 @@ def drop_parts(keys: Sequence[tuple[str, str, str]]) -> Delete:
 def publications(part: str, token: str, ids: Collection[str]) -> Insert:
     """A part a task: how many of these are about to be marked as published."""
     none = literal_column("''", String)
-    theirs = (job.c.id.in_(ids), job.c.relay == token, job.c.state == fixed(State.PENDING), _ours())
+    theirs = (Among(job.c.id, ids), job.c.relay == token, job.c.state == fixed(State.PENDING), _ours())
     row: list[ColumnElement[Any]] = [
         literal(part),
         literal(Count.PUBLISHED.value),

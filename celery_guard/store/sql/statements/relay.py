@@ -30,7 +30,7 @@ from celery_guard.store.bounds import KEEP_CARRIED
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload
 
-from . import doubled, ended, fixed, one_of
+from . import Among, doubled, ended, fixed, one_of
 
 __all__ = [
     "await_holders",
@@ -70,7 +70,7 @@ def take(token: str, ids: Collection[str], hold: int) -> Update:
     """Put the token on rows that are still due."""
     return (
         update(job)
-        .where(job.c.id.in_(ids), job.c.due <= now(), or_(job.c.state == fixed(State.PENDING), ended()))
+        .where(Among(job.c.id, ids), job.c.due <= now(), or_(job.c.state == fixed(State.PENDING), ended()))
         .values(relay=token, due=now() + hold)
     )
 
@@ -85,40 +85,40 @@ def taken(token: str, ids: Collection[str]) -> Select[Any]:
             payload.c.body, payload.c.headers, payload.c.delivery,
         )
         .outerjoin_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
-        .where(job.c.id.in_(ids), job.c.relay == token)
+        .where(Among(job.c.id, ids), job.c.relay == token)
     )  # fmt: skip
 
 
 def await_holders(holders: Collection[str]) -> Update:
     """Have jobs that others wait for release them when they end."""
-    return update(job).where(job.c.id.in_(holders), ~ended()).values(followers=literal_column("1"))
+    return update(job).where(Among(job.c.id, holders), ~ended()).values(followers=literal_column("1"))
 
 
 def wait_on(followers: Collection[str], pause: int) -> Update:
     """Followers whose holders have not ended are looked at again after the pause, if nobody releases them before."""
     return (
         update(job)
-        .where(job.c.id.in_(followers), job.c.state == fixed(State.PENDING), job.c.due <= now())
+        .where(Among(job.c.id, followers), job.c.state == fixed(State.PENDING), job.c.due <= now())
         .values(due=now() + pause)
     )
 
 
 def states_of_holders(followers: Collection[str]) -> Select[Any]:
     """How the jobs stand that these follow: (follower, state), NULL where there is no such job any more."""
-    return select(job.c.id, _state_of_holder()).where(job.c.id.in_(followers))
+    return select(job.c.id, _state_of_holder()).where(Among(job.c.id, followers))
 
 
 def due_now(ids: Collection[str]) -> Update:
     """Waiting jobs that need not wait any longer."""
     return (
         update(job)
-        .where(job.c.id.in_(ids), job.c.state == fixed(State.PENDING), job.c.relay.is_(None))
+        .where(Among(job.c.id, ids), job.c.state == fixed(State.PENDING), job.c.relay.is_(None))
         .values(due=now())
     )
 
 
 def _taken_by(token: str, ids: Collection[str]) -> Any:
-    return and_(job.c.id.in_(ids), job.c.relay == token)
+    return and_(Among(job.c.id, ids), job.c.relay == token)
 
 
 def published(token: str, ids: Sequence[str], suspect_after: int) -> Update:

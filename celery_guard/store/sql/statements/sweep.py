@@ -15,7 +15,7 @@ from celery_guard.store.bounds import KEEP_HANDLED, SILENT
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import checkpoint, failure, heartbeat, job, payload, quarantine, result, step
 
-from . import fixed
+from . import Among, fixed
 
 __all__ = [
     "BELONGINGS",
@@ -64,7 +64,7 @@ def defer(ids: Collection[str], delay: int) -> Update:
     """Look at suspects again later. One that was claimed or published meanwhile is none any more."""
     return (
         update(job)
-        .where(job.c.id.in_(ids), job.c.state == fixed(State.SENT), job.c.due <= now())
+        .where(Among(job.c.id, ids), job.c.state == fixed(State.SENT), job.c.due <= now())
         .values(due=now() + delay)
     )
 
@@ -79,13 +79,13 @@ def over(limit: int, skip_locked: bool) -> Select[Any]:
 def forget(table: Table, ids: Collection[str]) -> Delete:
     """Delete jobs, or what belongs to them."""
     if table is job:
-        return delete(job).where(job.c.id.in_(ids), job.c.keep_until <= now())
-    return delete(table).where(table.c.job.in_(ids))
+        return delete(job).where(Among(job.c.id, ids), job.c.keep_until <= now())
+    return delete(table).where(Among(table.c.job, ids))
 
 
 def forget_jobs(table: Table, ids: Collection[str]) -> Delete:
     """Delete jobs, or what belongs to them, whatever time they had."""
-    return delete(table).where((job.c.id if table is job else table.c.job).in_(ids))
+    return delete(table).where(Among(job.c.id if table is job else table.c.job, ids))
 
 
 def forget_silent() -> Delete:

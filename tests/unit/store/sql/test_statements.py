@@ -15,7 +15,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from celery_guard.job.instant import Instant
 from celery_guard.store.sql import accept as acceptance
 from celery_guard.store.sql.statement import Texts
-from celery_guard.store.sql.statements import accept, run
+from celery_guard.store.sql.statements import accept, relay, run
 from celery_guard.store.sql.statements.run import Beside, Compare, Fate
 from celery_guard.testing.conformance.builders import LONG, keyed
 
@@ -70,3 +70,19 @@ def test_what_a_door_hands_to_a_driver_is_plain(dialect: Callable[[], Dialect]) 
     parameters = text.parameters(values)
     for value in parameters.values() if isinstance(parameters, dict) else parameters:
         assert type(value) in (str, int, bytes, type(None))
+
+
+def test_postgresql_is_given_many_ids_as_one_array_and_the_others_one_by_one() -> None:
+    ids = [f"job {number}" for number in range(500)]
+
+    def text_of(dialect: Dialect, ids: list[str]) -> str:
+        return str(
+            relay.published("token", ids, 1).compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
+        )
+
+    postgresql: Dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+    assert text_of(postgresql, ids) == text_of(postgresql, ids[:1])
+    assert "= ANY (" in text_of(postgresql, ids)
+    for dialect in (SQLiteDialect_pysqlite(), MySQLDialect_pymysql()):
+        assert " IN (" in text_of(dialect, ids)
+        assert "ANY" not in text_of(dialect, ids)
