@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from opentelemetry import _logs, context, propagate, trace
@@ -38,7 +38,8 @@ class Spans:
 
     def enqueuing(self, task: str) -> Any:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
-        return _enqueuing(task)
+        # without an SDK there are no spans, but the caller's context travels
+        return _enqueuing(task) if self.on else nullcontext(_PASSED_ON)
 
     def sent(self, messages: Iterable[Sent], since: int) -> None:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
@@ -171,6 +172,16 @@ class _Enqueue(EnqueueSpan):
         if self._span.is_recording():
             self._span.set_attributes(_attributes("enqueue", "create", id, self._task, queue))
         propagate.inject(headers)
+
+
+class _PassedOn(EnqueueSpan):
+    """No span: the message is given the context that its sender is in."""
+
+    def built(self, id: str, queue: str, headers: MutableMapping[str, Any]) -> None:
+        _quietly("the caller's context", propagate.inject, headers)
+
+
+_PASSED_ON = _PassedOn()
 
 
 def _publication(message: Sent, since: int) -> None:

@@ -18,7 +18,7 @@ from kombu.serialization import loads
 
 from celery_guard.errors import PayloadError
 
-__all__ = ["ETA", "Captured", "capture", "decode"]
+__all__ = ["ETA", "Captured", "capture", "captures", "decode"]
 
 #: The header in which ``request.eta`` travels: Celery's own would have a worker wait, and the store does that.
 ETA = "guard_eta"
@@ -69,9 +69,10 @@ def capture(app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, A
     the message is built as if it were, and the header says afterwards what the caller said.
     """
     producer = _Capturing()
+    protocol = nullcontext() if app.conf.task_protocol == 2 else _protocol_2(app)
     wanted = options.get("ignore_result")
     options["ignore_result"] = True
-    with _protocol_2(app):
+    with protocol:
         result = type(app).send_task(app, name, args, kwargs, producer=producer, **options)
     result.ignored = wanted
     body, headers, delivery, queue = producer.taken
@@ -85,13 +86,10 @@ _capturing: ContextVar[bool] = ContextVar("celery_guard_capturing", default=Fals
 
 @contextmanager
 def _protocol_2(app: Celery) -> Iterator[None]:
-    """Have messages built by protocol 2 inside the block, whatever ``task_protocol`` says: protocol 1 has no headers.
+    """Have messages built by protocol 2 inside the block, though ``task_protocol`` says another: protocol 1 has no headers.
 
     Every worker that can run a guarded task understands it.
     """
-    if app.conf.task_protocol == 2:
-        yield
-        return
     amqp = app.amqp
     plain = amqp.create_task_message
     if not hasattr(plain, "guard_chooses"):
@@ -120,13 +118,18 @@ class _Connection:
         return nullcontext()
 
 
+#: A producer without a channel, as kombu makes it.
+_UNBOUND = Producer(None)
+
+
 class _Capturing(Producer):  # type: ignore[misc]
     """A producer that keeps the first message it is given. A second one is Celery's ``task-sent`` event, and is dropped."""
 
     connection = _Connection()
 
     def __init__(self) -> None:
-        super().__init__(None)
+        # each is what kombu makes of no channel, which need not be worked out for every message
+        self.__dict__.update(_UNBOUND.__dict__)
         self._taken: tuple[bytes, dict[str, Any], dict[str, Any], str] | None = None
         self._exchange_type = "direct"
 
@@ -166,3 +169,8 @@ class _Capturing(Producer):  # type: ignore[misc]
             else body
         )
         self._taken = bytes(encoded), dict(headers), delivery, queue
+
+
+def captures(producer: Any) -> bool:
+    """Whether a message is being built with this producer, and none is sent."""
+    return isinstance(producer, _Capturing)

@@ -15,7 +15,7 @@ somebody is written at once, also by a caller who holds a producer of the app's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from celery_guard.job.row import NewJob
 
 from .attempt import Collected
+from .capture import captures
 
 if TYPE_CHECKING:
     from .send import Sender
@@ -71,8 +72,11 @@ def gathering_members(
 ) -> Callable[..., AbstractContextManager[Any]]:
     """``app.producer_or_acquire``, at whose end the members that were sent inside are written."""
 
+    def producer_or_acquire(producer: Any = None) -> AbstractContextManager[Any]:
+        return nullcontext(producer) if captures(producer) else gathering(producer)
+
     @contextmanager
-    def producer_or_acquire(producer: Any = None) -> Iterator[Any]:
+    def gathering(producer: Any) -> Iterator[Any]:
         members = Members(sender)
         with plain(producer) as acquired:
             token = _members.set(members)

@@ -61,6 +61,8 @@ def accept(
 
 def _count(link: Link, jobs: Sequence[NewJob], answers: Mapping[int, Enqueued]) -> None:
     """Count what leaves no row, in the transaction that it is in."""
+    if all(type(answer) is Accepted for answer in answers.values()):
+        return
     what = {Duplicate: Count.DUPLICATE, Conflict: Count.CONFLICT}
     found = Counter((what[type(answer)], jobs[place].task) for place, answer in answers.items() if type(answer) in what)
     for (word, task), total in sorted(found.items()):

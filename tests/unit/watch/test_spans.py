@@ -81,6 +81,17 @@ def test_a_send_has_one_span_whose_context_is_stored_with_the_job(app: Celery, t
     }
 
 
+def test_without_a_tracer_provider_the_callers_context_travels_all_the_same(app: Celery) -> None:
+    remote = trace.NonRecordingSpan(SpanContext(7, 9, is_remote=True, trace_flags=trace.TraceFlags(1)))
+    token = context.attach(trace.set_span_in_context(remote))
+    try:
+        sent = adder(app).delay(1)
+    finally:
+        context.detach(token)
+    headers = json.loads(app.guard.store.payload(sent.id, 0).headers)
+    assert headers["traceparent"] == f"00-{7:032x}-{9:016x}-01"
+
+
 def test_baggage_is_stored_with_the_job(app: Celery, traced: Spans) -> None:
     token = context.attach(baggage.set_baggage("region", "north"))
     try:
