@@ -25,6 +25,7 @@ The tree::
     |-- JobFailed                       GUARD-500  a stored failure, handed back
     |-- PayloadVersionError             GUARD-501  a message is newer than this worker
     |-- SnapshotExpired                 GUARD-502  the data in a message is too old to be used
+    |-- EncryptionKeyError              GUARD-503  something is encrypted with a key that is not known here
     `-- Refused                         GUARD-600  an operator's action was refused; nothing was changed
         |-- NotAllowed                  GUARD-601  this actor may not do that, or not there
         |-- ConfirmationNeeded          GUARD-602  it touches more jobs than may be touched unasked
@@ -47,6 +48,7 @@ __all__ = [
     "ContractError",
     "DeadlinePassed",
     "EditRefused",
+    "EncryptionKeyError",
     "EnqueueError",
     "GuardError",
     "Interruption",
@@ -250,6 +252,19 @@ class SnapshotExpired(GuardError):
     """The data that a message carries is older than it may be, and its model has no ``refresh``."""
 
     code = "GUARD-502"
+
+
+class EncryptionKeyError(GuardError):
+    """A message, a result or a failure is encrypted with a key that this process does not have. A job is parked for it.
+
+    ``key`` is the id of that key.
+    """
+
+    code = "GUARD-503"
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message, key)
+        self.key = key
 
 
 class Refused(GuardError):

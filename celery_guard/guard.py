@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from celery_guard.flow.admin.audit import Audit
     from celery_guard.flow.admin.dlq import Dlq
     from celery_guard.flow.admin.jobs import Jobs
+    from celery_guard.flow.admin.keys import Keys
     from celery_guard.flow.admin.quarantine import Quarantine
     from celery_guard.flow.relay import Relay
     from celery_guard.settings import Settings
@@ -97,6 +98,11 @@ class Guard:
     def quarantine(self) -> Quarantine:
         """Messages that nobody could open: look, put back on their queue, give up; and a broker's dead-letter queue."""
         return self._runtime.admin.quarantine
+
+    @property
+    def keys(self) -> Keys:
+        """Keys of what is encrypted: which of them what is stored takes; rotation."""
+        return self._runtime.admin.keys
 
     @property
     def audit(self) -> Audit:

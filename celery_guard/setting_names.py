@@ -19,6 +19,7 @@ ENVIRONMENT_PREFIX = "CELERY_GUARD_"
 NAMES = (
     "store", "lease", "drain", "relay", "relay_batch", "relay_hold",
     "poll", "notify", "publish_attempts", "suspect_after", "max_publications", "key_secret",
+    "encryption_keys", "encrypt",
     "log_format", "telemetry_flush", "leaving", "metrics", "payload_limit", "hold_version",
     "crash_base", "crash_cap", "max_interruptions", "sweep_every", "tell_within", "keep",
     "keep_dead", "keep_audit", "authorize", "confirm_above",

@@ -56,6 +56,15 @@ def _read_number(value: Any) -> Any:
     return value
 
 
+def _read_keys(value: Any) -> Any:
+    """Keys in one text; a colon, which no key has, makes it the place of a function."""
+    if isinstance(value, str) and ":" not in value:
+        value = [key.strip() for key in value.split(",") if key.strip()]
+    if isinstance(value, (list, tuple)) and not value:
+        raise ValueError("there is no key in it")
+    return value
+
+
 _Positive = Annotated[timedelta, BeforeValidator(_read_duration), Field(gt=timedelta(0), le=timedelta(days=3650))]
 _Count = Annotated[int, BeforeValidator(_read_number), Field(ge=1, le=1_000_000)]
 
@@ -123,6 +132,20 @@ class Settings(BaseModel):
         description="The secret that keys and fingerprints of tasks with Contract.sensitive are hashed with, 16 characters or more, the same for all "
         "publishers. After a change such calls are not known as duplicates of those before it. It is never printed.",
     )
+    encryption_keys: Annotated[tuple[SecretStr, ...] | str | Callable[..., Any] | None, BeforeValidator(_read_keys)] = (
+        Field(
+            default=None,
+            repr=False,
+            description="Keys for what is encrypted: the first encrypts, every one decrypts. A list (in the environment separated by commas), a "
+            "function that returns one, or where it is, as `shop.secrets:keys`; it is called once a process. Needs the extra `encryption`; "
+            "`celery-guard keys new` makes a key. They are never printed.",
+        )
+    )
+    encrypt: bool = Field(
+        default=False,
+        description="Encrypt the messages and results of guarded jobs, and what the failures of tasks with Contract.sensitive say. Give "
+        "encryption_keys to every worker, relay and publisher first.",
+    )
     log_format: Literal["celery", "json"] = Field(
         default="celery",
         description="How workers and beats format what they log: as Celery is told (worker_log_format), or as JSON, one object a line, with the "
@@ -154,8 +177,8 @@ class Settings(BaseModel):
 
     hold_version: _Positive = _days(
         1,
-        "How long a job whose message is newer than the workers that met it is offered again before it is dead (held_version): "
-        "the time a roll-out, or its repair after a rollback, may take.",
+        "How long a job whose message is newer than the workers that met it, or encrypted with a key that they do not have, is offered again "
+        "before it is dead (held_version, held_encryption): the time a roll-out, or its repair after a rollback, may take.",
     )
 
     crash_base: _Positive = _seconds(
@@ -202,6 +225,12 @@ class Settings(BaseModel):
     def _agree(self) -> Settings:
         if self.crash_base > self.crash_cap:
             raise ValueError(f"crash_base ({self.crash_base}) is over crash_cap ({self.crash_cap})")
+        return self
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Settings:
+        if self.encrypt and self.encryption_keys is None:
+            raise ValueError("encrypt is on, and encryption_keys is not set: name at least one key")
         return self
 
     @property
@@ -282,7 +311,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping
 
 
 def _shown(name: str, value: Any) -> str:
-    if name in ("store", "key_secret"):
+    if name in ("store", "key_secret", "encryption_keys"):
         return "a value that is not printed"
     text = repr(value) if isinstance(value, (str, int, float, timedelta)) else type(value).__qualname__
     return text if len(text) <= 80 else f"{text[:77]}..."

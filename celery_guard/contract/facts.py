@@ -96,6 +96,9 @@ class AppFacts:
     #: How the store's server is set, in its own words; None for what it does not say; empty where it has nothing to say.
     server: Mapping[str, str | None] = field(default_factory=dict)
     relay: bool = True
+    #: There are keys; and they are used.
+    has_keys: bool = False
+    encrypts: bool = False
 
     @property
     def guarded(self) -> list[TaskFacts]:

@@ -221,6 +221,21 @@ def _eager(facts: AppFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _encryption(facts: AppFacts) -> Iterator[Finding]:
+    if facts.has_keys and not facts.encrypts:
+        yield Finding(
+            "CHECK-403", Severity.INFO, "there are encryption_keys, and encrypt is off",
+            "What is encrypted elsewhere is read; what is sent from here is not encrypted.",
+            "Once every worker, relay and publisher has the keys: encrypt = True.",
+        )  # fmt: skip
+    if facts.encrypts and facts.result_backend not in ("", "NoneType", "disabled"):
+        yield Finding(
+            "CHECK-404", Severity.INFO, f"the result backend ({facts.result_backend}) keeps results as they are",
+            "Messages and results are encrypted in the store and on the broker; what Celery is told of an end it writes to its own backend.",
+            "ignore_result=True for tasks whose values are nobody's business; callers are given the stored value by the guard.",
+        )  # fmt: skip
+
+
 def _store(facts: AppFacts) -> Iterator[Finding]:
     if facts.store.startswith("sqlite"):
         if facts.store.rstrip("/").endswith(":") or "mode=memory" in facts.store:
@@ -278,6 +293,7 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
     _unread,
     _codecs,
     _eager,
+    _encryption,
     _store,
     _beside_django,
     _chords,
@@ -286,6 +302,6 @@ _RULES: tuple[Callable[[AppFacts], Iterator[Finding]], ...] = (
 #: Every code there is.
 CODES = (
     "CHECK-101", "CHECK-102", "CHECK-103", "CHECK-104", "CHECK-201", "CHECK-202", "CHECK-203", "CHECK-301", "CHECK-302",
-    "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-505",
+    "CHECK-303", "CHECK-304", "CHECK-401", "CHECK-402", "CHECK-403", "CHECK-404", "CHECK-501", "CHECK-502", "CHECK-503", "CHECK-504", "CHECK-505",
     *server.CODES, "CHECK-601",
 )  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import Signature
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from celery_guard.contract.codec import first_difference, wire_size
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import identify
 from celery_guard.errors import EnqueueError, PayloadError, PayloadTooLargeError
-from celery_guard.job.envelope import HEADER, Envelope
+from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
+from celery_guard.job.envelope import ENCRYPTED, HEADER, PLAIN, Envelope
 from celery_guard.job.row import NewJob, StoredPayload
 from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Enqueued
@@ -71,6 +72,7 @@ def prepare(
     parent: RunningJob | None,
     payload_limit: int,
     secret: bytes | None = None,
+    encryption: Encryption = NO_ENCRYPTION,
 ) -> NewJob:
     """Make the row of a guarded job, or refuse it before anything is written. With a ``secret`` its hashes are keyed.
 
@@ -95,7 +97,7 @@ def prepare(
         correlation_id=draft.id if parent is None else parent.correlation_id,
         payloads=draft.versions,
     )
-    payload = seal(draft, envelope, payload_limit)
+    payload = seal(draft, envelope, payload_limit, encryption)
     return NewJob(
         id=draft.id,
         task=draft.task,
@@ -133,12 +135,19 @@ def carry(draft: Draft, payload_limit: int) -> NewJob:
     )
 
 
-def seal(draft: Draft, envelope: Envelope | None, payload_limit: int) -> StoredPayload:
-    """The message as it is stored, with the envelope in its headers, if it is not too large."""
+def seal(
+    draft: Draft, envelope: Envelope | None, payload_limit: int, encryption: Encryption = NO_ENCRYPTION
+) -> StoredPayload:
+    """The message as it is stored, with the envelope in its headers, if it is not too large. One without an envelope is never encrypted."""
     _refuse_long_names(draft, None if envelope is None else envelope.tenant)
-    headers = draft.headers if envelope is None else {**draft.headers, HEADER: envelope.to_header()}
+    body, headers, delivery = draft.body, draft.headers, draft.delivery
+    if envelope is not None:
+        if encryption.on:
+            body, headers, delivery = encryption.encrypt_message(draft.id, body, headers, delivery)
+        envelope = replace(envelope, version=ENCRYPTED if encryption.on else PLAIN)
+        headers = {**headers, HEADER: envelope.to_header()}
     try:
-        payload = StoredPayload(draft.body, json.dumps(headers), json.dumps(draft.delivery))
+        payload = StoredPayload(body, json.dumps(headers), json.dumps(delivery))
     except (TypeError, ValueError) as error:
         raise PayloadError(
             f"{draft.task}: a header or delivery option is not plain JSON ({error}). Headers travel with every attempt; "

@@ -27,11 +27,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, KeyBusy, StoreError
+from celery_guard.errors import (
+    DeadlinePassed,
+    EncryptionKeyError,
+    JobCancelled,
+    JobFailed,
+    KeyBusy,
+    PayloadError,
+    StoreError,
+)
 from celery_guard.job import event
 from celery_guard.job.conceal import conceal, conceal_failure
 from celery_guard.job.conclude import conclude, held_since, superseded
 from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing, Stale, Unheard
+from celery_guard.job.encryption import NO_ENCRYPTION, Encryption, concealed
 from celery_guard.job.event import Tell, tell_nobody
 from celery_guard.job.outcome import Contended, Failed, Held, Outcome, Stopped
 from celery_guard.job.row import StoredResult
@@ -68,12 +77,14 @@ class Runner:
         settings: Settings,
         owner: Callable[[], str],
         tell: Tell = tell_nobody,
+        encryption: Encryption = NO_ENCRYPTION,
     ) -> None:
         self._store = store
         self._keeper = keeper
         self._settings = settings
         self._owner = owner
         self._tell = tell
+        self._encryption = encryption
         self._draw = random.Random()
 
     def run(self, delivery: Delivery, body: Body) -> Ending:
@@ -89,7 +100,7 @@ class Runner:
             case Granted():
                 return self._granted(delivery, verdict, body, lease, asked)
             case Settled(tell=True):
-                return HandBack(verdict)
+                return self._hand_back(delivery, verdict)
             case Settled(state=state):
                 return self._nothing(delivery, f"already {state.value}")
             case Leased(owner=owner):
@@ -98,6 +109,19 @@ class Runner:
                 return self._nothing(delivery, f"not due yet ({reason.value if reason else 'new'})")
             case Missing():
                 return Unheard()
+
+    def _hand_back(self, delivery: Delivery, settled: Settled) -> Ending:
+        """What is stored of how the job ended. Where its key is not known here it stays untold, and is published again for one who has it."""
+        try:
+            result = self._encryption.decrypt_result(settled.id, settled.result)
+            failure = self._encryption.decrypt_failure(settled.id, settled.failure)
+        except EncryptionKeyError as error:
+            return self._nothing(delivery, f"how it ended cannot be told from here. {error}")
+        except PayloadError:
+            # damaged: Celery hears that it cannot be read
+            result = settled.result
+            failure = None if settled.failure is None else concealed(settled.failure)
+        return HandBack(replace(settled, result=result, failure=failure))
 
     def _nothing(self, delivery: Delivery, why: str) -> Nothing:
         self._tell(event.Ignored(delivery.id, delivery.task, why, delivery.worker))
@@ -132,13 +156,13 @@ class Runner:
                 return self._stale(delivery, granted, outcome), None
             settlement, ending = self._conclude(delivery, granted, outcome, own)
             try:
-                written = self._settle(own, settlement)
+                written = self._settle(own, self._encrypted(delivery, settlement))
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - a key is being taken; or the database has something against the body's own writes
                 outcome = Contended(error) if isinstance(error, KeyBusy) else Failed(error)
                 settlement, ending = self._conclude(delivery, granted, outcome, own)
-                written = self._store.settle(settlement)
+                written = self._store.settle(self._encrypted(delivery, settlement))
         finally:
             if own.enlisted is not None:
                 own.enlisted.rollback()
@@ -147,7 +171,10 @@ class Runner:
 
     def _stale(self, delivery: Delivery, granted: Granted, outcome: Outcome) -> Stale:
         """Not the owner any more. If nobody has taken the job yet, the sweep does, which counts how often that happens."""
-        self._store.note(granted.id, conceal_failure(delivery.hidden, superseded(delivery, granted, outcome)))
+        failure = conceal_failure(delivery.hidden, superseded(delivery, granted, outcome))
+        if delivery.contract.sensitive:
+            failure = self._encryption.encrypt_failure(granted.id, failure)
+        self._store.note(granted.id, failure)
         return Stale(granted.fence)
 
     def _conclude(
@@ -155,6 +182,12 @@ class Runner:
     ) -> tuple[Settlement, Ending]:
         written, ending = conclude(delivery, granted, outcome, own.elapsed, self._settings, self._draw)
         return conceal(delivery.hidden, written, ending)
+
+    def _encrypted(self, delivery: Delivery, settlement: Settlement) -> Settlement:
+        # that a job is held is the guard's own words, and says what to do
+        held = settlement.reason in (Reason.HELD_VERSION, Reason.HELD_ENCRYPTION)
+        words = bool(delivery.contract.sensitive) and not held
+        return self._encryption.encrypt_settlement(settlement, words=words)
 
     def _settle(self, own: Ownership, settlement: Settlement) -> bool:
         """In one transaction with what the body wrote, where it wrote through the guard and has succeeded."""
@@ -185,10 +218,18 @@ class Runner:
     def _follow_holder(self, job: RunningJob, holder: str, body: Body) -> Outcome:
         """A duplicate inside a canvas is given the outcome of the job that holds its key."""
         found = self._store.outcome(holder)
+        try:
+            result = None if found is None else self._encryption.decrypt_result(holder, found[1])
+            failure = None if found is None else self._encryption.decrypt_failure(holder, found[2])
+        except EncryptionKeyError as error:
+            return Held(error)
+        except PayloadError:
+            # damaged: the body says so
+            result = None if found is None else found[1]
+            failure = None if found is None or found[2] is None else concealed(found[2])
         if found is not None and found[0] is State.SUCCEEDED:
-            return body.given(job, found[1])
+            return body.given(job, result)
         how = "is gone" if found is None else f"ended as {found[0].value}"
-        failure = None if found is None else found[2]
         why = f": {failure.type_name}: {failure.message}" if failure else ""
         return Failed(
             JobFailed(f"Job {holder}, which holds this job's key, {how}{why}", reason=Reason.HOLDER_ENDED.value)

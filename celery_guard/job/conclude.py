@@ -12,7 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_guard.contract.failure_class import FailureClass
-from celery_guard.errors import DeadlinePassed, JobCancelled, JobFailed, LeaseLost, PayloadVersionError
+from celery_guard.errors import (
+    DeadlinePassed,
+    EncryptionKeyError,
+    JobCancelled,
+    JobFailed,
+    LeaseLost,
+    PayloadVersionError,
+)
 from celery_guard.settings import Settings
 
 from .decide import (
@@ -53,7 +60,7 @@ __all__ = ["conclude", "held_since", "superseded"]
 
 #: The class of the record that a job was held: no failure of its body.
 _HELD = "control"
-_HELD_FOR = f"{PayloadVersionError.__module__}.{PayloadVersionError.__qualname__}"
+_HELD_FOR = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in (PayloadVersionError, EncryptionKeyError))
 _SUPERSEDED = "superseded"
 
 
@@ -78,7 +85,8 @@ def conclude(
         case Failed(error=error):
             return write.next(after_failure(granted, error, contract, elapsed, draw), error)
         case Held(error=error, waited=waited):
-            return write.held(after_hold(granted, waited, settings.hold_version, contract, draw), error, waited)
+            reason = Reason.HELD_ENCRYPTION if isinstance(error, EncryptionKeyError) else Reason.HELD_VERSION
+            return write.held(after_hold(granted, waited, settings.hold_version, contract, draw, reason), error, waited)
         case RetryAsked(error=error, bounded=False) if not may_ask_again(granted.retries, contract):
             return write.next(final(contract, Reason.EXHAUSTED, error or _ASKED_TOO_OFTEN), error)
         case RetryAsked(error=error, delay=delay, payload=payload, queue=queue):
@@ -114,7 +122,7 @@ def conclude(
 def held_since(failures: Sequence[StoredFailure]) -> datetime | None:
     """When the wait of a held job began; None where nothing says that it is held, or it has run since. ``failures``: oldest first."""
     last = next((failure for failure in reversed(failures) if failure.failure_class != _SUPERSEDED), None)
-    if last is None or (last.failure_class, last.type_name) != (_HELD, _HELD_FOR):
+    if last is None or last.failure_class != _HELD or last.type_name not in _HELD_FOR:
         return None
     return last.at
 

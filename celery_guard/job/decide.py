@@ -11,8 +11,8 @@ attempts       when an attempt is claimed                ``dead`` (exhausted, or
 crashes        when the sweep takes a lapsed lease       ``dead`` (crashed)
 wall-clock     from acceptance, ``Retry.within``         ``dead`` (exhausted)
 deadline       from acceptance, unchanged by retries     ``dead`` (expired)
-versions       from when it was first held for its        ``dead`` (held_version)
-               version, in this wait
+versions, keys from when it was first held for its        ``dead`` (held_version,
+               version or key, in this wait              held_encryption)
 interruptions  in a row; an attempt that ends by itself   ``dead`` (interrupted, or held_key)
                starts the count anew
 =============  ========================================  ==========================================
@@ -183,19 +183,24 @@ def _not_counted(
 
 
 def after_hold(
-    granted: Granted, waited: timedelta | None, bound: timedelta, contract: Effective, draw: random.Random
+    granted: Granted,
+    waited: timedelta | None,
+    bound: timedelta,
+    contract: Effective,
+    draw: random.Random,
+    reason: Reason = Reason.HELD_VERSION,
 ) -> Next:
-    """This process does not know the version of the message, which has waited for one that does for ``waited`` already.
+    """This process does not know the message's version, or its key; it has waited for one that does for ``waited`` already.
 
     Each wait is about as long as all before it, so its delays double; they are drawn from their upper half, so that what was
     parked together does not come back together.
     """
     found = Classified(FailureClass.PERMANENT, None)
     if waited is not None and waited >= bound:
-        return _ended(contract, Reason.HELD_VERSION, found)
+        return _ended(contract, reason, found)
     longest = min(_HOLD_LONGEST, max(_HOLD_FIRST, waited or _NO_DELAY))
     delay = min(longest * draw.uniform(0.5, 1.0), bound - (waited or _NO_DELAY))
-    return Next(State.PENDING, Reason.HELD_VERSION, delay)
+    return Next(State.PENDING, reason, delay)
 
 
 def _over_limit(

@@ -13,13 +13,15 @@ from typing import Any
 
 from .instant import Instant
 
-__all__ = ["HEADER", "VERSION", "Envelope", "Unreadable", "open_header"]
+__all__ = ["ENCRYPTED", "HEADER", "PLAIN", "VERSION", "Envelope", "Unreadable", "open_header"]
 
 #: The message header that carries the envelope.
 HEADER = "guard"
 
 #: Raised when an older worker could misread what a newer one wrote. New fields alone do not raise it.
-VERSION = 1
+VERSION = 2
+#: What a message is written with whose arguments every version can read, and one whose arguments are encrypted.
+PLAIN, ENCRYPTED = 1, 2
 
 _LONGEST_TEXT = 512
 _LARGEST_NUMBER = 2**63 - 1
@@ -42,7 +44,7 @@ class Envelope:
     correlation_id: str | None = None
     #: The version of each argument that is a payload, by the argument's name.
     payloads: Mapping[str, int] = field(default_factory=dict)
-    version: int = VERSION
+    version: int = PLAIN
 
     def to_header(self) -> dict[str, Any]:
         """The header's value: plain JSON, without what is not set."""

@@ -119,7 +119,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The body was not called: this process does not know the version of the message."""
+    """The body was not called: this process does not know the version of the message, or the key that it is encrypted with."""
 
     error: BaseException
     #: How long the job has been held for that; None where this is the first time.

@@ -83,6 +83,7 @@ class Reason(str, Enum):
     HELD_LIMIT = "held_limit"
     HELD_BRAKE = "held_brake"
     HELD_VERSION = "held_version"
+    HELD_ENCRYPTION = "held_encryption"
     # how it ended
     FAILED = "failed"
     EXHAUSTED = "exhausted"

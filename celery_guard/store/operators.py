@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
+from celery_guard.job.ciphertext import Ciphertext
 from celery_guard.job.letter import Edit, Handled, LetterGroup
 from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
 
@@ -45,6 +46,21 @@ class Operators(Protocol):
 
     def retain_audit(self, keep: timedelta, limit: int) -> int:
         """Delete up to ``limit`` rows that are older than ``keep``, the oldest first; how many went."""
+        ...
+
+    # -- keys: see :mod:`celery_guard.job.encryption` ---------------------------------------------------------------
+
+    def ciphertexts(
+        self, limit: int, after: str | None = None, *, but: str | None = None, brief: bool = False
+    ) -> tuple[list[Ciphertext], str | None]:
+        """What is encrypted with another key than ``but`` among the next ``limit`` rows, and where to go on; None at the end.
+
+        ``after`` is where the page before ended. What is written meanwhile may be left out. ``brief``: no more of each than its key's id.
+        """
+        ...
+
+    def reencrypt(self, was: Ciphertext, text: str) -> bool:
+        """Put a ciphertext in the place of ``was``; False where that is not there any more, and nothing was written."""
         ...
 
     # -- dead letters ---------------------------------------------------------------------------------------------

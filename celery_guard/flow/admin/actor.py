@@ -5,7 +5,7 @@ replaced (setting ``authorize``), and is by default a ladder of roles:
 
 =========  ====================================================================================
 viewer     looks: lists, shows, explains, exports without arguments, reads the audit
-operator   also repairs: cancels, settles, notes, resolves, replays and stops replays
+operator   also repairs: cancels, settles, notes, resolves, replays and stops replays; rotates keys
 admin      also what shows secrets or cannot be undone: reveals, edits, purges
 =========  ====================================================================================
 
@@ -59,11 +59,22 @@ class Action(str, Enum):
     QUARANTINE_DISCARD = "quarantine.discard"
     QUARANTINE_DRAIN = "quarantine.drain"
     AUDIT_LOOK = "audit.look"
+    KEYS_LOOK = "keys.look"
+    KEYS_ROTATE = "keys.rotate"
 
     __str__ = str.__str__
 
 
-_ANYBODY = frozenset({Action.JOBS_LOOK, Action.DLQ_LOOK, Action.DLQ_EXPORT, Action.QUARANTINE_LOOK, Action.AUDIT_LOOK})
+_ANYBODY = frozenset(
+    {
+        Action.JOBS_LOOK,
+        Action.DLQ_LOOK,
+        Action.DLQ_EXPORT,
+        Action.QUARANTINE_LOOK,
+        Action.AUDIT_LOOK,
+        Action.KEYS_LOOK,
+    }
+)
 
 _ADMINS = frozenset(
     {

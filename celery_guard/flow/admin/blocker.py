@@ -16,7 +16,7 @@ A code never changes its meaning, and is a page of the runbook::
     121    the queue stalls                                   190    has ended
     122    waits for its turn                                 191    has ended, and Celery is yet to be told
     123    published again and again                          192    is a dead letter
-    130    no task of that name
+    130    no task of that name                               145    held for a key to decrypt it with
     =====  =================================================  =====  =================================================
 """
 
@@ -52,6 +52,7 @@ CODES = {
     "EXPLAIN-142": "held by a brake",
     "EXPLAIN-143": "held for a newer version of the code",
     "EXPLAIN-144": "has handed itself over to other jobs",
+    "EXPLAIN-145": "held for a key to decrypt it with",
     "EXPLAIN-150": "a replay does not go on",
     "EXPLAIN-151": "waits for its turn in a replay",
     "EXPLAIN-170": "is running",

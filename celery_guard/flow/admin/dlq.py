@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from celery_guard.errors import NotAllowed, NotFound, ReasonMissing
+from celery_guard.job.encryption import NO_ENCRYPTION, Encryption, concealed
 from celery_guard.job.letter import Handled, LetterGroup
 from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import State
@@ -45,8 +46,17 @@ class Summary:
 class Dlq:
     """Dead letters. Each method is told who acts, and raises ``NotAllowed`` where they may not."""
 
-    def __init__(self, store: Store, authority: Authority, replays: Replays, edits: Edits, keep: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        authority: Authority,
+        replays: Replays,
+        edits: Edits,
+        keep: timedelta,
+        encryption: Encryption = NO_ENCRYPTION,
+    ) -> None:
         self._store = store
+        self._encryption = encryption
         self._authority = authority
         self._keep = keep
         #: Sending them again.
@@ -75,20 +85,21 @@ class Dlq:
         return job
 
     def reveal(self, id: str, *, by: Actor, reason: str, generation: int | None = None) -> StoredPayload | None:
-        """The message of a job as it was sent, arguments included; None where it is gone. The audit has who asked, and why.
+        """The message of a job as it was sent, decrypted, arguments included; None where it is gone. The audit has who asked, and why.
 
         ``generation``: an earlier message, from before it was edited or changed by a retry; the first is 0.
-        Raises ``NotFound``, ``ReasonMissing``.
+        Raises ``NotFound``, ``ReasonMissing``, and ``EncryptionKeyError`` where its key is not known here.
         """
         target = Target((id,), tenant=self._seen(id, by, Action.JOBS_REVEAL).tenant)
         with self._authority.act(by, Action.JOBS_REVEAL, target, reason):
-            return self._store.payload(id, generation)
+            payload = self._store.payload(id, generation)
+            return None if payload is None else self._encryption.decrypt_message(id, payload)
 
     def _seen(self, id: str, by: Actor, action: Action) -> Job:
         job = self._store.job(id)
         if job is None or not by.may_see(job.tenant):
             raise self._authority.missing(by, action, f"job {id}", hidden=job is not None)
-        return job
+        return replace(job, failures=tuple(map(concealed, job.failures)))
 
     def note(self, cause: str, note: str, *, by: Actor) -> None:
         """Put a note to a cause, for whoever looks next; an empty one takes it away. A cause is no one tenant's, and neither is its note.

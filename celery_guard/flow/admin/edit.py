@@ -25,7 +25,14 @@ from celery_guard.contract.path import spell
 from celery_guard.contract.payload import encoded
 from celery_guard.contract.sensitive import Locked, masked_call, restored_call, secret_for
 from celery_guard.contract.shape import Shape
-from celery_guard.errors import EditRefused, EnqueueError, GuardError, MoveRefused, PayloadVersionError
+from celery_guard.errors import (
+    EditRefused,
+    EncryptionKeyError,
+    EnqueueError,
+    GuardError,
+    MoveRefused,
+    PayloadVersionError,
+)
 from celery_guard.flow.enqueue import refuse_large
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.letter import Edit
@@ -84,6 +91,14 @@ class Messages(Protocol):
 
     def decoded(self, payload: StoredPayload) -> tuple[Any, Any, Any]:
         """(args, kwargs, embed). What is damaged raises an exception of any kind."""
+        ...
+
+    def opened(self, id: str, payload: StoredPayload) -> StoredPayload:
+        """The message of job ``id``, decrypted. Raises ``EncryptionKeyError`` where its key is not known here."""
+        ...
+
+    def encrypted(self, id: str, payload: StoredPayload) -> StoredPayload:
+        """A plain message as it is stored: encrypted where this process encrypts."""
         ...
 
     def rewritten(
@@ -194,7 +209,10 @@ class Edits:
         if payload is None:
             raise EditRefused(f"The message of job {job.id} (generation {generation}) is not in the store.")
         try:
+            payload = self._messages.opened(job.id, payload)
             args, kwargs, embed = self._messages.decoded(payload)
+        except EncryptionKeyError:
+            raise
         except Exception as error:
             # what is damaged is so in any way
             raise EditRefused(
@@ -267,11 +285,12 @@ class Edits:
         job = opened.job
         headers = {**json.loads(opened.payload.headers), HEADER: envelope.to_header()}
         try:
-            payload = self._messages.rewritten(opened.payload, args, kwargs, opened.embed, headers)
+            plain = self._messages.rewritten(opened.payload, args, kwargs, opened.embed, headers)
+            payload = self._messages.encrypted(job.id, plain)
             refuse_large(job.task, payload, self._settings.payload_limit)
         except EnqueueError as error:
             raise EditRefused(f"Job {job.id}: {error}") from None
-        came_back = self._messages.decoded(payload)
+        came_back = self._messages.decoded(plain)
         for name, one, other in zip(("args", "kwargs", "embed"), (args, kwargs, opened.embed), came_back, strict=True):
             if difference := first_difference(one, other, name):
                 raise EditRefused(f"Job {job.id}: {difference.path} would not come back as it went: {difference.why}.")

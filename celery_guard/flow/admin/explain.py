@@ -27,6 +27,9 @@ _HELD = {
     Reason.HELD_LIMIT: ("EXPLAIN-141", "A limit holds it; it is tried again by itself."),
     Reason.HELD_BRAKE: ("EXPLAIN-142", "A brake holds it; it is tried again by itself."),
     Reason.HELD_VERSION: ("EXPLAIN-143", "Its message is newer than the workers that took it: start workers of the newer version."),
+    Reason.HELD_ENCRYPTION: (
+        "EXPLAIN-145", "It is encrypted with a key that the workers which took it do not have: add the key to their encryption_keys.",
+    ),
     Reason.HANDED_OVER: ("EXPLAIN-144", "It has replaced itself by other jobs, and the last of them brings its outcome."),
 }  # fmt: skip
 

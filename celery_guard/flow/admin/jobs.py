@@ -19,6 +19,7 @@ from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import key_hash
 from celery_guard.contract.sensitive import secret_for
 from celery_guard.errors import MoveRefused
+from celery_guard.job.encryption import concealed
 from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import ENDED, State
 from celery_guard.settings import Settings
@@ -66,7 +67,7 @@ class Jobs:
     Args:
         contract_named: what holds for a task, by name.
         knows: whether this process has a task of a name.
-        encode: a value as a result is stored.
+        encode: a value as the result of a job is stored.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Jobs:
         asking: Asking,
         contract_named: Callable[[str], Effective],
         knows: Callable[[str], bool],
-        encode: Callable[[Any], StoredResult | None],
+        encode: Callable[[str, Any], StoredResult | None],
     ) -> None:
         self._store = store
         self._authority = authority
@@ -217,7 +218,7 @@ class Jobs:
         with self._authority.act(
             by, Action.JOBS_SETTLE, Target(ids=(id,), tenant=job.tenant, name=f"to {state}"), reason
         ) as acting:
-            result = self._encode(value) if state is State.SUCCEEDED else None
+            result = self._encode(id, value) if state is State.SUCCEEDED else None
             if not self._store.settle_unknown(settlement(job, state, by.name, reason, result, self._settings)):
                 raise MoveRefused(f"Job {id} has moved meanwhile. Look again: guard jobs show {id}.")
             acting.result = f"settled as {state}"
@@ -235,7 +236,7 @@ class Jobs:
         if job is None or not by.may_see(job.tenant):
             raise self._authority.missing(by, action, f"job {id}", hidden=job is not None)
         self._authority.look(by, Action.JOBS_LOOK, Target(ids=(id,), tenant=job.tenant))
-        return job
+        return replace(job, failures=tuple(map(concealed, job.failures)))
 
     def _named(self, ids: Iterable[str], by: Actor) -> builtins.list[Job]:
         self._authority.look(by, Action.JOBS_LOOK, Target(ids=tuple(ids)))

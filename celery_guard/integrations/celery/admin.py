@@ -12,6 +12,7 @@ from celery_guard.flow.admin.audit import Audit, Authority
 from celery_guard.flow.admin.dlq import Dlq
 from celery_guard.flow.admin.edit import Edits
 from celery_guard.flow.admin.jobs import Jobs
+from celery_guard.flow.admin.keys import Keys
 from celery_guard.flow.admin.quarantine import Quarantine
 from celery_guard.flow.admin.replay import Replays
 
@@ -49,7 +50,7 @@ class Admin:
         settings = self._runtime.settings
         replays = Replays(store, authority, self._replayable)
         edits = Edits(store, authority, CeleryMessages(self._runtime), self._replayable, settings)
-        return Dlq(store, authority, replays, edits, settings.keep_dead)
+        return Dlq(store, authority, replays, edits, settings.keep_dead, self._runtime.encryption)
 
     def _replayable(self, task: str) -> bool:
         return self._runtime.contract_named(task).replayable
@@ -60,12 +61,17 @@ class Admin:
         return Quarantine(self._runtime.store, self.authority, CeleryMailing(self._runtime.app))
 
     @property
+    def keys(self) -> Keys:
+        """Keys of what is encrypted."""
+        return Keys(self._runtime.store, self.authority, self._runtime.encryption)
+
+    @property
     def jobs(self) -> Jobs:
         """Every job."""
         runtime = self._runtime
         return Jobs(
             runtime.store, self.authority, runtime.settings, CeleryAsking(runtime.app), runtime.contract_named, runtime.knows,
-            lambda value: encode_value(runtime.app, value, needed=True),
+            lambda id, value: runtime.encryption.encrypt_result(id, encode_value(runtime.app, value, needed=True)),
         )  # fmt: skip
 
     def _rule(self) -> Authorize:

@@ -20,11 +20,19 @@ from celery.exceptions import SoftTimeLimitExceeded as CelerySoftTimeLimit
 from kombu.exceptions import EncodeError
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import EnqueueError, Interruption, JobFailed, PayloadError, PayloadVersionError
+from celery_guard.errors import (
+    EncryptionKeyError,
+    EnqueueError,
+    Interruption,
+    JobFailed,
+    PayloadError,
+    PayloadVersionError,
+)
 from celery_guard.flow.arguments import Arguments, open_arguments
 from celery_guard.flow.context import RunningJob, ownership_of
 from celery_guard.flow.enqueue import Draft, seal
-from celery_guard.job.delivery import Delivery, Ending, HandBack, Nothing
+from celery_guard.job.delivery import Dead, Delivery, Ending, HandBack, Nothing, Withdrawn
+from celery_guard.job.encryption import ciphertext_in
 from celery_guard.job.envelope import HEADER, Envelope, open_header
 from celery_guard.job.outcome import (
     Failed,
@@ -46,6 +54,7 @@ from celery_guard.watch.tracing import RunFacts, RunSpan
 
 from .attempt import CeleryAttempt, collecting, current_attempt
 from .capture import ETA, decode
+from .encrypted import open_call
 from .limits import greenlet_killed, greenlet_timed_out, soft_limit_allowed
 from .logged import note_attempt
 from .private import hidden_of
@@ -75,8 +84,12 @@ class CeleryBody:
         self._task = task
         self._contract = contract
         self._inner = inner
-        self._call = args, kwargs
         self._request = task.request
+        #: Why its arguments cannot be decrypted here, where they cannot; or that they are damaged.
+        self.unopened: EncryptionKeyError | None = None
+        self._damaged: Failed | None = None
+        args, kwargs = self._decrypted(args, kwargs)
+        self._call = args, kwargs
         #: The guard's own header; None where there is none, or none that this version can read.
         self.envelope, self.newer = _envelope(self._request.headers)
         #: A broadcast that reached this worker has revoked the job.
@@ -97,6 +110,9 @@ class CeleryBody:
         ending: Ending | None = None
         try:
             ending = runner.run(delivery, self)
+            if self.unopened is not None and isinstance(ending, (HandBack, Dead, Withdrawn)):
+                # what hangs on the job is encrypted, too: a worker that has the key will tell
+                ending = Nothing(f"how it ended cannot be told from here. {self.unopened}")
             return ending
         finally:
             if isinstance(ending, (Nothing, HandBack)):
@@ -132,7 +148,9 @@ class CeleryBody:
         try:
             # the first message of a job that was adopted has no envelope
             late = (0 if self.envelope is None else self.envelope.generation) != job.generation
-            return (self._read_again(job) if late else None) or self._opened(job) or self._outcome(attempt)
+            # what the store has may be under another key by now
+            again = late or self.unopened is not None
+            return (self._read_again(job) if again else None) or self._opened(job) or self._outcome(attempt)
         finally:
             current_attempt.reset(token)
 
@@ -159,16 +177,47 @@ class CeleryBody:
             if payload is None or self._runtime.task_named(headers["task"]) is not self._task:
                 moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
                 return Interrupted(moved, by_shutdown=True)
-            args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
-            embed = dict(embed or {})
+            payload = self._runtime.encryption.decrypt_message(job.id, payload)
+            args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+        except EncryptionKeyError as error:
+            self.unopened = error
+            return None
         except Exception as error:  # noqa: BLE001 - what is damaged is so in any way, and no later delivery finds it better
             return _damaged(f"The stored message of job {job.id} (generation {job.generation})", error)
         self.envelope, self.newer = _envelope(headers)
         self._call = args, kwargs
         if self._contract.sensitive:
             self.hidden.also(hidden_of(self._runtime, self._task, self._contract, args, kwargs))
-        self._request.update({**embed, "args": args, "kwargs": kwargs})
+        self.unopened = self._damaged = None
+        self._take(args, kwargs, embed)
         return None
+
+    def _decrypted(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The call as it was sent; as it came where it is plain, or cannot be decrypted."""
+        text = ciphertext_in(args, kwargs)
+        if text is None:
+            return args, kwargs
+        id = self._request.id
+        try:
+            opened = open_call(self._runtime.encryption, id, text)
+        except EncryptionKeyError as error:
+            self.unopened = error
+            return args, kwargs
+        except Exception as error:  # noqa: BLE001 - what is damaged is so in any way
+            self._damaged = _damaged(f"The encrypted message of job {id}", error)
+            return args, kwargs
+        self._take(*opened)
+        return opened[:2]
+
+    def _take(self, args: Any, kwargs: Any, embed: Any) -> None:
+        """Have Celery go on with this call. Its tracer has the same list and mapping, and gives them to ``on_success`` and its neighbours."""
+        for held, found in ((self._request.args, args), (self._request.kwargs, kwargs)):
+            if isinstance(held, list) and isinstance(found, (list, tuple)):
+                held[:] = found
+            elif isinstance(held, dict) and isinstance(found, dict):
+                held.clear()
+                held.update(found)
+        self._request.update({**(embed or {}), "args": args, "kwargs": kwargs})
 
     def _stored(self, job: RunningJob) -> StoredPayload | None:
         return self._runtime.store.payload(job.id, job.generation)
@@ -177,6 +226,10 @@ class CeleryBody:
         """Make the arguments what the body takes; or say why it cannot be called."""
         if self.newer is not None:
             return Held(self.newer)
+        if self.unopened is not None:
+            return Held(self.unopened)
+        if self._damaged is not None:
+            return self._damaged
         versions = {} if self.envelope is None else self.envelope.payloads
         opened = open_arguments(self._runtime.shape_of(self._task), *self._call, versions, ownership_of(job).granted)
         if not isinstance(opened, Arguments):
@@ -300,7 +353,7 @@ class CeleryBody:
             return None
         envelope = self.envelope or Envelope(id=self._request.id)
         next_one = replace(envelope, generation=generation + 1, payloads=kept.versions)
-        return seal(kept, next_one, self._runtime.settings.payload_limit)
+        return seal(kept, next_one, self._runtime.settings.payload_limit, self._runtime.encryption)
 
     def _mark_started(self) -> None:
         if getattr(self._task, "guard_track_started", False) and not self._request.ignore_result:

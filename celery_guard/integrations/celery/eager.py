@@ -61,7 +61,9 @@ class EagerRun:
         self.job = job
         self.store = EagerStore(inner)
         keeper: Keeper = runtime.keeper if alone else NoKeeper()
-        self.runner = Runner(self.store, keeper, runtime.settings, runtime.owner, runtime.observers.tell)
+        self.runner = Runner(
+            self.store, keeper, runtime.settings, runtime.owner, runtime.observers.tell, runtime.encryption
+        )
         #: Celery's request, once the tracer has called.
         self.request: Any = None
         #: Others have the job: it runs elsewhere, or waits for the one that holds its key.
@@ -239,8 +241,9 @@ def build(task: Any, args: Any, kwargs: Any, options: Mapping[str, Any]) -> None
 
 def _traced(run: EagerRun, task: Any, plain: Callable[..., Any], throw: bool | None, options: Mapping[str, Any]) -> Any:
     """Have Celery trace it, with the arguments and headers as a worker would see them."""
-    headers = json.loads(run.job.payload.headers)
-    args, kwargs, _embed = decode(run.job.payload.body, json.loads(run.job.payload.delivery), headers)
+    payload = run.runtime.encryption.decrypt_message(run.job.id, run.job.payload)
+    headers = json.loads(payload.headers)
+    args, kwargs, _embed = decode(payload.body, json.loads(payload.delivery), headers)
     with _as_running(run):
         found = plain(args, kwargs, task_id=run.job.id, throw=throw, **{**options, "headers": headers})
     return task.app.AsyncResult(run.job.id) if run.elsewhere else found
@@ -252,7 +255,9 @@ def _of_holder(run: EagerRun, task: Any, holder: str, throw: bool | None) -> Any
         return task.app.AsyncResult(holder)
     state, result, failure = found
     if state is State.SUCCEEDED:
-        return EagerResult(holder, decode_result(result), states.SUCCESS, name=task.name)
+        stored = run.runtime.encryption.decrypt_result(holder, result)
+        return EagerResult(holder, decode_result(stored), states.SUCCESS, name=task.name)
+    failure = run.runtime.encryption.decrypt_failure(holder, failure)
     words = "" if failure is None else f": {failure.type_name}: {failure.message}"
     error = JobFailed(f"Job {holder} ended as {state.value}{words}", "" if failure is None else failure.type_name)
     if task.app.conf.task_eager_propagates if throw is None else throw:

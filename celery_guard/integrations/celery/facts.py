@@ -80,6 +80,8 @@ def read_facts(app: Celery, pool: Any = None, *, ask_server: bool = True) -> App
         limits={name: str(text) for name, text in runtime.store.limits.items()},
         server=_server(runtime.store) if ask_server else {},
         relay=runtime.settings.relay,
+        has_keys=bool(runtime.encryption.keys),
+        encrypts=runtime.encryption.on,
     )
 
 

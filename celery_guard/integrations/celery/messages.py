@@ -36,6 +36,14 @@ class CeleryMessages:
         args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
         return args, kwargs, embed
 
+    def opened(self, id: str, payload: StoredPayload) -> StoredPayload:
+        """See :class:`~celery_guard.flow.admin.edit.Messages`."""
+        return self._runtime.encryption.decrypt_message(id, payload)
+
+    def encrypted(self, id: str, payload: StoredPayload) -> StoredPayload:
+        """See :class:`~celery_guard.flow.admin.edit.Messages`."""
+        return self._runtime.encryption.encrypted(id, payload)
+
     def rewritten(
         self, payload: StoredPayload, args: Any, kwargs: Any, embed: Any, headers: Mapping[str, Any]
     ) -> StoredPayload:

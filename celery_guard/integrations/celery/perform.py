@@ -36,8 +36,9 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
     assert contract is not None
     contract = with_limits_of_call(contract, request.timelimit)
     keeps_results = not isinstance(task.backend, DisabledBackend)
-    waits = bool(request.chord) or (keeps_results and not request.ignore_result)
+    # first, for what hangs on the job may be encrypted with its arguments; where it stays so, somebody may wait
     body = CeleryBody(runtime, task, contract, inner, args, kwargs)
+    waits = body.unopened is not None or bool(request.chord) or (keeps_results and not request.ignore_result)
     delivery = Delivery(
         id=request.id,
         task=task.name,

@@ -25,7 +25,9 @@ from kombu import Connection, Exchange, Producer
 from kombu.exceptions import OperationalError
 from kombu.transport import virtual
 
+from celery_guard.errors import EncryptionKeyError
 from celery_guard.flow.relay import Published
+from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
 from celery_guard.job.row import Outgoing, StoredPayload
 
 from .capture import decode
@@ -53,8 +55,9 @@ _MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
 class BrokerPublisher:
     """Publishes for one relay. Not for sharing between threads."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, encryption: Encryption = NO_ENCRYPTION) -> None:
         self._app = app
+        self._encryption = encryption
         self._pid = 0
         self._connection: Connection | None = None
         self._channel: Any = None
@@ -95,7 +98,8 @@ class BrokerPublisher:
     def tell(self, row: Outgoing, error: Exception) -> bool:
         """See :class:`~celery_guard.flow.relay.Publisher`. Celery's own backend does it all: result, chord part, errbacks."""
         try:
-            self._app.backend.mark_as_failure(row.id, error, request=_request_of(row), state=states.FAILURE)
+            request = _request_of(row, self._encryption)
+            self._app.backend.mark_as_failure(row.id, error, request=request, state=states.FAILURE)
         except Exception as trouble:  # noqa: BLE001 - whatever ails the backend; it is told again later
             logger.error("Celery could not be told that job %s is dead: %s", row.id, trouble)
             return False
@@ -224,13 +228,18 @@ def _payload_of(row: Outgoing) -> StoredPayload:
     return row.payload
 
 
-def _request_of(row: Outgoing) -> Context | None:
-    """What Celery's backend goes by; None where the message is gone or cannot be read: then the result is all that can be told."""
+def _request_of(row: Outgoing, encryption: Encryption) -> Context | None:
+    """What Celery's backend goes by; None where the message is gone or cannot be read: then the result is all that can be told.
+
+    Raises ``EncryptionKeyError``: another relay has the key, and will tell.
+    """
     try:
-        payload = _payload_of(row)
+        payload = encryption.decrypt_message(row.id, _payload_of(row))
         headers = json.loads(payload.headers)
         args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), headers)
         return Context({**headers, "args": args, "kwargs": kwargs, **(embed or {})})
+    except EncryptionKeyError:
+        raise
     except Exception as error:  # noqa: BLE001 - what was stored may be damaged in any way
         logger.error("job %s: what hangs on it cannot be told, for its message cannot be read: %s", row.id, error)
         return None

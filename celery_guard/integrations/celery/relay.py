@@ -42,7 +42,7 @@ _HEALTHY = 60.0
 def make_relay(runtime: Runtime) -> Relay:
     """A relay for this process or thread, with a broker connection of its own."""
     name = f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_native_id()}"
-    publisher = TracedPublisher(BrokerPublisher(runtime.app), runtime.tracing)
+    publisher = TracedPublisher(BrokerPublisher(runtime.app, runtime.encryption), runtime.tracing)
     sweep = Sweep(
         runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, tell_of_lost(runtime)
     )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from celery_guard.flow.lease import LeaseKeeper
     from celery_guard.flow.run import Runner
     from celery_guard.flow.skew import Skew
+    from celery_guard.job.encryption import Encryption
     from celery_guard.job.row import NewJob
     from celery_guard.job.verdict import Enqueued
     from celery_guard.settings import Settings
@@ -118,6 +119,13 @@ class Runtime:
         return read_settings(self._arguments, mine, os.environ)
 
     @cached_property
+    def encryption(self) -> Encryption:
+        """What this process encrypts and decrypts with. Raises ``ConfigurationError``."""
+        from .encrypted import encryption_of
+
+        return encryption_of(self.settings)
+
+    @cached_property
     def central(self) -> Central:
         """The contracts beside the tasks: of ``Guard(contracts=...)``, then of ``app.conf.guard_contracts``. Raises ``ContractError``."""
         given = self.contracts
@@ -191,7 +199,7 @@ class Runtime:
         """Runs deliveries."""
         from celery_guard.flow.run import Runner
 
-        return Runner(self.store, self.keeper, self.settings, self.owner, self.observers.tell)
+        return Runner(self.store, self.keeper, self.settings, self.owner, self.observers.tell, self.encryption)
 
     def tell_enqueued(self, job: NewJob, answer: Enqueued) -> None:
         """Tell what the store has answered to a new job."""

@@ -189,6 +189,7 @@ class Sender:
             running_job.get(),
             limit,
             secret_for(contract, self._runtime.settings),
+            self._runtime.encryption,
         )
 
     def _wired(self, task: Any, contract: Effective | None, args: Any, kwargs: Any, gather: Collected | None) -> Wired:
@@ -263,7 +264,7 @@ class Sender:
 
         def stored() -> StoredResult | None:
             found = self._runtime.store.outcome(answer.holder)
-            return None if found is None else found[1]
+            return None if found is None else self._runtime.encryption.decrypt_result(answer.holder, found[1])
 
         return handle_on(kind, answer.holder, stored)
 

@@ -28,7 +28,7 @@ __all__ = ["say_dead", "speak", "tellable"]
 logger = logging.getLogger("celery_guard.run")
 
 #: The body was not repeated: it goes on as something else, or was not called yet.
-_IN_SILENCE = (Reason.REPLACED, Reason.HANDED_OVER, Reason.HELD_VERSION)
+_IN_SILENCE = (Reason.REPLACED, Reason.HANDED_OVER, Reason.HELD_VERSION, Reason.HELD_ENCRYPTION)
 
 
 #: The failure of a job that ended because its deadline was over, as it is stored.

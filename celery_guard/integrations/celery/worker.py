@@ -18,6 +18,7 @@ from celery import bootsteps
 
 from celery_guard.errors import ConfigurationError, GuardError, StoreError, StoreUnavailableError
 from celery_guard.flow import lease, run, skew  # noqa: F401 - see below
+from celery_guard.flow.admin.keys import unknown_keys
 from celery_guard.job.envelope import HEADER
 from celery_guard.watch.json_lines import need_json
 
@@ -59,6 +60,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
             if runtime.settings.log_format == "json":
                 need_json()
             quiet_pool()
+            runtime.encryption  # noqa: B018 - refuses keys that are none, before a job is taken
             runtime.tracing  # noqa: B018 - made now, before any child
             self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)
@@ -78,10 +80,26 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
 
     def _look(self, worker: Any, runtime: Any) -> None:
         try:
-            log_findings(worker.app, worker.pool_cls, ask_server=self._reached(runtime))
+            reached = self._reached(runtime)
+            log_findings(worker.app, worker.pool_cls, ask_server=reached)
+            if reached:
+                self._look_at_keys(runtime)
         finally:
             # what is open here would be inherited by every child
             runtime.store.close()
+
+    def _look_at_keys(self, runtime: Any) -> None:
+        """Say so where senders encrypt with a key that this worker does not have: it would park every job."""
+        try:
+            unknown = unknown_keys(runtime.store, runtime.encryption)
+        except StoreUnavailableError as error:
+            logger.warning("the keys of waiting jobs could not be looked at: %s", error)
+            return
+        if unknown:
+            logger.error(
+                "jobs that wait are encrypted with keys that this worker does not have (%s): it parks them. To repair: add the keys to "
+                "encryption_keys here", ", ".join(sorted(unknown)),
+            )  # fmt: skip
 
     def _reached(self, runtime: Any) -> bool:
         """Whether the store is there, with what this version needs. Raises ``StoreSchemaError``."""

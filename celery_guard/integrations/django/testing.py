@@ -13,6 +13,7 @@ from typing import Any
 from celery_guard.errors import NotGuardedError
 from celery_guard.integrations.celery.capture import decode
 from celery_guard.integrations.celery.current import guarded_app
+from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import State
 from celery_guard.store.sql.statement import Link
 from celery_guard.store.sql.statements import people
@@ -86,5 +87,8 @@ def _link(store: DjangoStore) -> Link:
 def _job(
     id: str, task: str, queue: str, tenant: str | None, state: str, body: Any, headers: str, delivery: str
 ) -> EnqueuedJob:
-    args, kwargs, _ = decode(bytes(body), json.loads(delivery), json.loads(headers))
+    runtime = guarded_app()
+    assert runtime is not None
+    payload = runtime.encryption.decrypt_message(id, StoredPayload(bytes(body), headers, delivery))
+    args, kwargs, _ = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
     return EnqueuedJob(id, task, queue, tenant, State(state), args, kwargs)

@@ -37,6 +37,7 @@ _WORDS = (
     "dlq",
     "quarantine",
     "audit",
+    "keys",
     "explain",
     "status",
     "metrics",

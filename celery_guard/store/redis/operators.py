@@ -23,6 +23,8 @@ from datetime import timedelta
 from typing import Any
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
+from celery_guard.job.ciphertext import Ciphertext, CiphertextKind
+from celery_guard.job.encryption import ID_LENGTH, MESSAGE, MESSAGE_END, RESULT, TEXT
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
 from celery_guard.job.letter import Handled, LetterGroup
 from celery_guard.job.replay import NOBODY, SAME_CAUSE, NewReplay, Progress, Replay, ReplayState
@@ -90,6 +92,31 @@ class RedisOperators(OpenStore):
         """Forget up to ``limit`` rows that are older than ``keep``."""
         gone: int = self._server.run("retain_audit", {"keep": microseconds(keep), "limit": min(limit, BATCH)})
         return gone
+
+    # -- keys -----------------------------------------------------------------------------------------------------
+
+    def ciphertexts(
+        self, limit: int, after: str | None = None, *, but: str | None = None, brief: bool = False
+    ) -> tuple[list[Ciphertext], str | None]:
+        """What is encrypted with another key than ``but``, a page of jobs at a time, the newest first."""
+        words: dict[str, Any] = {"indices": ["created"], "budget": limit, "limit": limit, "wanted": {}, "ages": {}}
+        place = {} if after is None else {"after": after.split(" ", 1)}
+        more, reached, *page = self._server.run("jobs", {**words, **place})
+        asked = {
+            "ids": [rows.text(id) for id, _ in page], "brief": brief, "id_length": ID_LENGTH, "message": MESSAGE,
+            "message_end": MESSAGE_END, "result": RESULT, "text": TEXT, **({} if but is None else {"but": but}),
+        }  # fmt: skip
+        found = self._server.run("ciphertexts", asked) if page else []
+        texts = [
+            Ciphertext(CiphertextKind(rows.text(kind)), rows.text(job), int(part), rows.text(text))
+            for kind, job, part, text in found
+        ]
+        return texts, " ".join(map(rows.text, reached)) if more else None
+
+    def reencrypt(self, was: Ciphertext, text: str) -> bool:
+        """Put a ciphertext in the place of ``was``."""
+        words = {"kind": was.kind.value, "id": was.job, "part": str(was.part), "was": was.text, "text": text}
+        return bool(self._server.run("reencrypt", words))
 
     # -- dead letters ---------------------------------------------------------------------------------------------
 

@@ -10,12 +10,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.audit import AuditEntry, NewAudit, Outcome
+from celery_guard.job.ciphertext import Ciphertext
 from celery_guard.job.letter import Handled, LetterGroup
 from celery_guard.job.replay import NewReplay, Progress, Replay, ReplayState
 from celery_guard.store.answers import Replayed
 from celery_guard.store.calls import BATCH, batches
 
-from . import audit, letters, replays
+from . import audit, ciphertexts, letters, replays
 from .opened import OpenStore
 from .statements import replays as replay_statements
 
@@ -60,6 +61,18 @@ class SqlOperators(OpenStore):
         numbers = self._database.each(lambda connection, again: audit.old(connection, keep, min(limit, BATCH)))
         # most of the time there are none, and nothing is written
         return self._database.each(lambda connection, again: audit.forget(connection, numbers)) if numbers else 0
+
+    # -- keys -----------------------------------------------------------------------------------------------------
+
+    def ciphertexts(
+        self, limit: int, after: str | None = None, *, but: str | None = None, brief: bool = False
+    ) -> tuple[list[Ciphertext], str | None]:
+        """What is encrypted with another key than ``but``, a page at a time."""
+        return self._database.each(lambda connection, again: ciphertexts.page(connection, limit, after, but, brief))
+
+    def reencrypt(self, was: Ciphertext, text: str) -> bool:
+        """Put a ciphertext in the place of ``was``."""
+        return self._database.each(lambda connection, again: ciphertexts.reencrypt(connection, was, text))
 
     # -- dead letters ---------------------------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ UNSAFE: Sequence[tuple[str, AppFacts, list[tuple[str, str]]]] = [
     ("pickle written", app(serializers={"task_serializer": ("pickle",)}), [("CHECK-401", "error")]),
     ("pickle in a task", app(plain(serializer="pickle")), [("CHECK-401", "error")]),
     ("eager", app(always_eager=True), [("CHECK-402", "warning")]),
+    ("keys that nothing is encrypted with", app(has_keys=True), [("CHECK-403", "info")]),
+    ("encrypted, and the backend keeps it plain", app(has_keys=True, encrypts=True, result_backend="redis"), [("CHECK-404", "info")]),
     ("a file", app(store="sqlite:///guard.db"), [("CHECK-501", "info")]),
     ("in memory", app(store="sqlite://"), [("CHECK-502", "warning")]),
     ("in memory, named", app(store="sqlite:///:memory:"), [("CHECK-502", "warning")]),

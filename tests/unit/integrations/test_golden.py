@@ -20,13 +20,17 @@ from celery_guard.flow.context import RunningJob, running_job
 from celery_guard.flow.lease import LeaseKeeper
 from celery_guard.flow.ownership import Ownership
 from celery_guard.integrations.celery.capture import decode
-from celery_guard.job.envelope import HEADER, VERSION, Envelope, open_header
+from celery_guard.job.encryption import Encryption
+from celery_guard.job.envelope import ENCRYPTED, HEADER, PLAIN, VERSION, Envelope, open_header
 from celery_guard.job.instant import Instant
 from celery_guard.job.row import StoredPayload as Stored
 from celery_guard.job.verdict import Granted
 
 FOLDER = Path(__file__).parents[2] / "golden"
 FILES = sorted(FOLDER.glob("*.json"))
+
+#: The key of the golden messages that are encrypted. It keeps nothing secret.
+KEY = "Z29sZGVuLWdvbGRlbi1nb2xkZW4tZ29sZGVuLWdvbGQ="
 
 #: Of the envelope: what differs from one message to the next.
 VOLATILE = ("id", "created")
@@ -70,6 +74,17 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.fixture
 def today(app: Celery) -> Callable[[str], dict[str, Any]]:
     """Today's message for one of the calls, as it is kept in a golden file."""
+    return messages_of(app)
+
+
+@pytest.fixture
+def encrypted_today(make_app: Callable[..., Celery]) -> Callable[[str], dict[str, Any]]:
+    """The same of an app that encrypts."""
+    pytest.importorskip("cryptography", reason="pip install 'celery-guard[encryption]'")
+    return messages_of(make_app(guard={"encryption_keys": [KEY], "encrypt": True}))
+
+
+def messages_of(app: Celery) -> Callable[[str], dict[str, Any]]:
     tasks = [
         app.task(body, base=GuardedTask, name=f"golden.{body.__name__}", shared=False, contract=contract)
         for body, contract in ((charge, Contract(key="order")), (quote, None))
@@ -100,7 +115,10 @@ def opened(kept: dict[str, Any]) -> tuple[Envelope, Any, Any]:
     """The reader: envelope, args, kwargs."""
     envelope = open_header(kept["headers"][HEADER])
     assert isinstance(envelope, Envelope), envelope
-    args, kwargs, _ = decode(bytes.fromhex(kept["body"]), kept["delivery"], kept["headers"])
+    stored = Stored(bytes.fromhex(kept["body"]), json.dumps(kept["headers"]), json.dumps(kept["delivery"]))
+    if envelope.version == ENCRYPTED:
+        stored = Encryption([KEY]).decrypt_message(envelope.id, stored)
+    args, kwargs, _ = decode(stored.body, json.loads(stored.delivery), json.loads(stored.headers))
     return envelope, args, kwargs
 
 
@@ -132,8 +150,19 @@ def test_a_golden_message_opens_for_ever(file: Path) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_todays_message_is_one_that_is_kept(today: Callable[[str], dict[str, Any]], name: str) -> None:
     """Fails when the wire changes: then keep the old file, raise ``VERSION`` or find the file a new name, and add one."""
-    message = today(name)
-    file = FOLDER / f"{VERSION}-{name}.json"
+    keep_and_compare(today(name), FOLDER / f"{PLAIN}-{name}.json")
+
+
+@pytest.mark.parametrize("name", ["in-a-chain", "compressed"])
+def test_todays_encrypted_message_is_one_that_is_kept(
+    encrypted_today: Callable[[str], dict[str, Any]], name: str
+) -> None:
+    message = encrypted_today(name)
+    assert message["headers"][HEADER]["version"] == ENCRYPTED
+    keep_and_compare(message, FOLDER / f"{ENCRYPTED}-{name}.json")
+
+
+def keep_and_compare(message: dict[str, Any], file: Path) -> None:
     if os.environ.get("ADD_GOLDEN") and not file.exists():
         file.write_text(json.dumps(message, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     assert steady(message) == steady(read(file))

@@ -103,6 +103,7 @@ RUNS = job(State.RUNNING, reason=None, started=AGO, due=SOON, owner="worker", fe
         (job(due=SOON, reason=Reason.HELD_BRAKE), {}, ["142"]),
         (job(due=SOON, reason=Reason.HELD_VERSION), {}, ["143"]),
         (job(due=SOON, reason=Reason.HANDED_OVER), {}, ["144"]),
+        (job(due=SOON, reason=Reason.HELD_ENCRYPTION), {}, ["145"]),
         # it is published
         (SENT, {"backlog": queue(sent=1, oldest_sent=AGO, running=3, last_start=AGO)}, ["122"]),
         (SENT, {}, ["122"]),

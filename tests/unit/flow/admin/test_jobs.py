@@ -59,7 +59,7 @@ def jobs(store: Store) -> Jobs:
     return Jobs(
         store, Authority(store, by_role, 3), Settings(store="sqlite://"), Nobody(),
         lambda name: CONTRACTS.get(name, Effective(task=name)), lambda name: True,
-        lambda value: StoredResult(json.dumps(value).encode(), "application/json", "utf-8"),
+        lambda id, value: StoredResult(json.dumps(value).encode(), "application/json", "utf-8"),
     )  # fmt: skip
 
 
