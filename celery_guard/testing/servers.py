@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 #: How long a server may take to answer, in seconds. Only reached by one that will never.
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 
 #: Where Debian puts what it does not put on PATH.
 _POSTGRESQL = "usr/lib/postgresql/*/bin"

@@ -30,6 +30,12 @@ def celery_parameters() -> dict[str, Any]:
     return {"task_cls": GuardedTask}
 
 
+@pytest.fixture(scope="session")
+def celery_worker_parameters() -> dict[str, Any]:
+    """The job by which Celery asks whether a worker is up waits for its relay, a process that a busy machine starts in its own time."""
+    return {"ping_task_timeout": 120}
+
+
 @pytest.fixture(autouse=True)
 def _jobs_of_one_test_only(celery_app: Celery) -> Iterator[None]:
     """The suite purges the broker between two tests; jobs that wait in the store have to go with what was purged.
