@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -221,7 +222,13 @@ def test_where_locked_rows_cannot_be_passed_over_they_are_waited_for_and_each_th
             fold(connection, 500, skip_locked=False)
             second = pool.submit(store.fold, 500)
             with store._database.engine.connect() as other:
-                eventually(lambda: other.execute(waiting).scalar_one())
+
+                def it_waits() -> bool:
+                    # answered from a cache, which is made anew when nobody has asked for a tenth of a second
+                    time.sleep(0.2)
+                    return bool(other.execute(waiting).scalar_one())
+
+                eventually(it_waits)
             return second
 
         store._database.begin(first).result(timeout=60)
