@@ -48,6 +48,10 @@ class Among(FunctionElement[bool]):
         each = bindparam(None, found, type_=String, expanding=True, unique=True)
         super().__init__(column, literal(found, ARRAY(String)), each)
 
+    def self_group(self, against: Any = None) -> ColumnElement[bool]:
+        """As it is: where a database has no booleans SQLAlchemy would compare it with 1, and no index would be used."""
+        return self
+
 
 @compiles(Among)
 def _among(element: Among, compiler: SQLCompiler, **options: Any) -> str:

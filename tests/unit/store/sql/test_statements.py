@@ -56,6 +56,21 @@ def test_no_statement_gives_a_column_from_one_that_it_has_assigned_before(dialec
             assigned.add(name)
 
 
+@pytest.mark.parametrize(
+    ("dialect", "written"),
+    [
+        (MySQLDialect_pymysql, r"guard_job\.id IN \(__\[POSTCOMPILE_\w+\]\)"),
+        (SQLiteDialect_pysqlite, r"guard_job\.id IN \(__\[POSTCOMPILE_\w+\]\)"),
+        (PGDialect_psycopg, r"guard_job\.id = ANY \(%\(param_1\)s::VARCHAR\[\]\)"),
+    ],
+)
+def test_ids_are_looked_for_as_an_index_finds_them(dialect: Callable[[], Dialect], written: str) -> None:
+    """Compared with 1, as an expression that is true or not, they would have every row read, and locked."""
+    for statement in (relay.due_now(["one", "two"]), relay.states_of_holders(["one", "two"])):
+        text = str(statement.compile(dialect=dialect()))
+        assert re.search(rf"WHERE {written}( AND |$)", text), text
+
+
 def test_a_text_is_made_once() -> None:
     texts = Texts(SQLiteDialect_pysqlite())
     assert texts.of(run.move, Fate.ENDS, Compare.OWNER) is texts.of(run.move, Fate.ENDS, Compare.OWNER)
