@@ -48,7 +48,7 @@ class Among(FunctionElement[bool]):
         each = bindparam(None, found, type_=String, expanding=True, unique=True)
         super().__init__(column, literal(found, ARRAY(String)), each)
 
-    def self_group(self, against: Any = None) -> ColumnElement[bool]:
+    def self_group(self, against: Any = None) -> Any:
         """As it is: where a database has no booleans SQLAlchemy would compare it with 1, and no index would be used."""
         return self
 
