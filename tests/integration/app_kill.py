@@ -99,10 +99,11 @@ def _relay_in_child(faults: Faults, at: str, name: str) -> int:
         faults.at = at
         guard.store.forget_connections()
         relay = make_relay(runtime_of(app))
-        # the lost job comes back after a delay drawn at random, so one look may not meet every point
+        # The lost job comes back after a delay drawn at random, so one look may not meet every point; and it is looked for after the
+        # others have gone, so that it never goes with them: each relay passes the same points.
         for _ in range(200):
-            relay.sweep()
             relay.drain()
+            relay.sweep()
             if not any(_waits(f"{name}-{end}") for end in ("0", "1", "lapsed")):
                 break
             guard.store.wait(timedelta(milliseconds=20))
