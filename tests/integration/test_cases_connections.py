@@ -68,6 +68,8 @@ def test_conn_2_jobs_that_a_killed_worker_had_received_run_once_after_the_restar
     later = app.note.apply_async(("in a minute",), countdown=60)
     tomorrow = app.note.apply_async(("tomorrow",), countdown=86_400)
     eventually(lambda: len(messages.taken()) == 2, what="both received")
+    for job in received:
+        fleet.until(job.id, "sent")
     worker.process.terminate()
     worker.says("Warm shutdown")
     worker.kill()

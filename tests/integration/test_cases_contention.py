@@ -161,6 +161,7 @@ def test_db_4_on_a_server_that_is_set_to_serializable_two_that_meet_wait_instead
     engine = create_engine(postgresql_url)
     with closing(open_store(postgresql_url)) as first, closing(strict), engine.connect() as other:
         first.upgrade()
+        empty(postgresql_url)
         publish(first, job)
         strict.check()
         other.execute(text("UPDATE guard_job SET progress = 'x' WHERE id = :id"), {"id": job.id})
