@@ -107,9 +107,11 @@ def one_settle_a_fence(history: History) -> Iterator[str]:
     """No attempt is settled twice, recovered twice, or recovered once it was settled; what was written in a job's transaction is there once.
 
     An owner whose lease lapsed may still settle what a sweep has recovered and nobody has claimed: it is late, and uncontested.
+    A sweep that lost the answer to its recovery finds the row as it would have left it, and cannot tell whether another did that meanwhile:
+    of two that overlap in time, both say that it was they. The row was moved once, by its compare-and-set.
     """
     settled: dict[tuple[str, int], float] = {}
-    recovered: set[tuple[str, int]] = set()
+    recovered: dict[tuple[str, int], float] = {}
     for call in sorted((call for call in history.calls if call.answer), key=_ended):
         fence = (call.id, call.fence)
         if call.op == "settle" and settled.setdefault(fence, _ended(call)) != _ended(call):
@@ -117,9 +119,8 @@ def one_settle_a_fence(history: History) -> Iterator[str]:
         if call.op == "recover":
             if settled.get(fence, call.began) < call.began:
                 yield f"{call.id}: fence {call.fence} was settled, and then recovered"
-            if fence in recovered:
+            if recovered.setdefault(fence, _ended(call)) < call.began:
                 yield f"{call.id}: fence {call.fence} was recovered twice"
-            recovered.add(fence)
     for unit, promise in history.accepted():
         job = history.rows.get(promise.id)
         expected = int(promise.books and job is not None and job.state is State.SUCCEEDED)

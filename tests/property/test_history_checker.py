@@ -347,6 +347,16 @@ def test_what_nobody_knows_is_not_held_against_a_run() -> None:
     assert not list(RULES["leases_do_not_overlap"](history))
 
 
+def test_of_two_sweeps_at_once_both_may_take_the_recovery_for_their_own() -> None:
+    calls = [
+        Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
+        Call("recover", "plain-0.0", 1, "w", 4.2, 4.9, True),
+        Call("recover", "plain-0.0", 1, "w", 4.3, 4.8, True),
+    ]
+    history = replace(good(1), calls=calls)
+    assert not list(RULES["one_settle_a_fence"](history))
+
+
 def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_claimed() -> None:
     calls = [
         Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
