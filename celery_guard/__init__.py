@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .guard import Guard
     from .integrations.celery.signals import job_dead
     from .integrations.celery.task import GuardedTask
+    from .job.progress import Progress
     from .job.row import Job
     from .job.state import State
     from .job.verdict import Accepted, Buffered, Busy, Conflict, Duplicate
@@ -94,6 +95,7 @@ __all__ = [
     "PayloadTooLargeError",
     "PayloadVersionError",
     "PortError",
+    "Progress",
     "ReasonMissing",
     "Refused",
     "Retry",
@@ -132,6 +134,7 @@ _HOMES = {
     "Job": "job.row",
     "JobStatus": "flow.admin.status",
     "Payload": "contract.payload",
+    "Progress": "job.progress",
     "Retry": "contract.retry",
     "Role": "flow.admin.actor",
     "RunningJob": "flow.context",

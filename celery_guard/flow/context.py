@@ -10,6 +10,7 @@ from typing import Any
 
 from celery_guard.errors import DeadlinePassed, JobCancelled, LeaseLost
 from celery_guard.job.instant import instant_to_datetime
+from celery_guard.job.progress import progress_text
 
 from .ownership import Keeper, Ownership
 
@@ -116,6 +117,28 @@ class RunningJob:
             raise DeadlinePassed(f"Job {self.id}: its deadline {self.deadline} is over.")
         if own.limit is not None and now - own.begun >= own.limit:
             raise DeadlinePassed(f"Job {self.id}: this attempt has used its {own.limit:g} s.")
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far this attempt is, for whoever asks for the job's status. Cheap: call it as often as you like.
+
+        ``done`` and ``total`` are in a unit of yours; without a total nobody knows how much is left. ``note`` is a few words, up to 200
+        characters, that operators and whoever polls the status may read.
+
+        Nothing is asked of the store: the last of it is written with the next renewal of the lease, a third of it (10 s by default) after the
+        last one, and with the end of the attempt. :meth:`check` beside it brings a renewal within a second. The next attempt starts without.
+
+        Raises:
+            TypeError: a number that is neither an int nor a float, or a note that is no text.
+            ValueError: a number below 0, over 2**53 or not finite, more done than there is, a note that is too long, or any note in a task
+                with sensitive fields: it would be stored and shown as it is.
+        """
+        own = self._ownership
+        if note and own.private:
+            raise ValueError(
+                f"progress: {own.task} has sensitive fields (Contract.sensitive), and a note would be stored and shown as it is. "
+                "To repair: give the numbers alone; what a log line says is masked."
+            )
+        own.progress = progress_text(done, total, note, own.elapsed)
 
     def transaction(self) -> Any:
         """A session on the store's database whose writes commit together with the end of this job, or not at all.

@@ -2,7 +2,8 @@
 
 One thread a process (a greenlet where threads are patched), started after fork at the first claim. It sleeps until
 the first lease is a third through, renews all that are with one statement, and goes back to sleep: a body shorter
-than that costs nothing here. The store's clock decides; this clock only decides when to ask::
+than that costs nothing here. What bodies have said of their progress goes along in that statement. The store's clock
+decides; this clock only decides when to ask::
 
     claim           1/3 renew       2/3 renew       renewals fail ...                lease over
       |---------------|---------------|------------------------------------------------|
@@ -162,8 +163,11 @@ class LeaseKeeper:
             by_length.setdefault(held.lease, []).append(held)
         for lease, group in by_length.items():
             asked = time.monotonic()
+            leases = [(h.own.id, h.own.fence, h.own.granted.owner) for h in group]
+            # all of it, each time: of two renewals at once, the one that comes last may have asked first
+            said = {mine: text for mine, h in zip(leases, group, strict=True) if (text := h.own.progress) is not None}
             try:
-                kept = self._store.renew([(h.own.id, h.own.fence, h.own.granted.owner) for h in group], lease)
+                kept = self._store.renew(leases, lease, said)
             except StoreError as error:
                 logger.warning("%d leases could not be renewed: %s", len(group), error)
                 for held in group:

@@ -52,10 +52,20 @@ class Ownership:
     """One granted claim, from the moment it was asked for until the attempt is settled."""
 
     def __init__(
-        self, granted: Granted, store: Attempts, lease: timedelta, limit: timedelta | None, asked: float, task: str = ""
+        self,
+        granted: Granted,
+        store: Attempts,
+        lease: timedelta,
+        limit: timedelta | None,
+        asked: float,
+        task: str = "",
+        *,
+        private: bool = False,
     ) -> None:
         self.granted = granted
         self.task = task
+        #: The task has sensitive fields.
+        self.private = private
         self.lease = lease.total_seconds()
         self.limit = None if limit is None else limit.total_seconds()
         self.begun = self.renewed = asked
@@ -63,6 +73,8 @@ class Ownership:
         self.lost = False
         #: A person asked for the job to stop.
         self.cancelled = granted.cancel
+        #: What the body said last of how far it is, as the row keeps it. Goes with every renewal, and with the end.
+        self.progress: str | None = None
         #: The transaction in which the body writes, once it has asked for one.
         self.enlisted: Transaction | None = None
         self._store = store

@@ -128,7 +128,10 @@ class Runner:
         return Nothing(why)
 
     def _granted(self, delivery: Delivery, granted: Granted, body: Body, lease: timedelta, asked: float) -> Ending:
-        own = Ownership(granted, self._store, lease, delivery.contract.timing.attempt, asked, delivery.task)
+        contract = delivery.contract
+        own = Ownership(
+            granted, self._store, lease, contract.timing.attempt, asked, delivery.task, private=bool(contract.sensitive)
+        )
         claim = event.claimed(granted, delivery.task, delivery.worker)
         self._tell(claim)
         try:
@@ -181,6 +184,8 @@ class Runner:
         self, delivery: Delivery, granted: Granted, outcome: Outcome, own: Ownership
     ) -> tuple[Settlement, Ending]:
         written, ending = conclude(delivery, granted, outcome, own.elapsed, self._settings, self._draw)
+        if own.progress is not None:
+            written = replace(written, progress=own.progress)
         return conceal(delivery.hidden, written, ending)
 
     def _encrypted(self, delivery: Delivery, settlement: Settlement) -> Settlement:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .instant import Instant
+from .progress import Progress
 from .state import Kind, Reason, State
 
 __all__ = ["Attempt", "Job", "NewJob", "Outgoing", "StoredFailure", "StoredPayload", "StoredResult"]
@@ -169,7 +170,8 @@ class Job:
     root_id: str | None = None
     group_id: str | None = None
     correlation_id: str | None = None
-    progress: str | None = None
+    #: What the attempt that runs has said of how far it is, or the last one that ran.
+    progress: Progress | None = None
     failure_class: str | None = None
     cause: str | None = None
     #: Oldest first; only filled where one job is asked for by id.

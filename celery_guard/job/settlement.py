@@ -54,3 +54,5 @@ class Settlement:
     retried: bool = False
     #: True: one interruption more in a row. False: the attempt came to an end of its own, and the count starts anew. None: it stays.
     interrupted: bool | None = None
+    #: What the attempt said last of how far it is, as the row keeps it. None: what the row has stays.
+    progress: str | None = None

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from celery_guard.job.state import State
 
-__all__ = ["HANDLED", "Backlog", "Cancelled", "Heartbeat", "Quarantined", "Renewal", "Replayed"]
+__all__ = ["HANDLED", "NO_PROGRESS", "Backlog", "Cancelled", "Heartbeat", "Lease", "Quarantined", "Renewal", "Replayed"]
+
+
+#: What a lease is known by: the job's id, the fence, the owner.
+Lease = tuple[str, int, str]
+
+#: No attempt has said how far it is.
+NO_PROGRESS: Mapping[Lease, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

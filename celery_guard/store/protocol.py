@@ -19,7 +19,7 @@ from celery_guard.job.state import State
 from celery_guard.job.tally import Count, Counted, Standing
 from celery_guard.job.verdict import Claimed, Enqueued
 
-from .answers import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
+from .answers import HANDLED, NO_PROGRESS, Backlog, Cancelled, Heartbeat, Lease, Quarantined, Renewal, Replayed
 from .door import Door, Transaction
 from .operators import Operators
 
@@ -83,8 +83,13 @@ class Store(Operators, Protocol):
         """
         ...
 
-    def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
-        """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
+    def renew(
+        self, leases: Iterable[Lease], lease: timedelta, progress: Mapping[Lease, str] = NO_PROGRESS
+    ) -> list[Renewal]:
+        """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out.
+
+        ``progress`` is what the attempts of some of them have said, written in the same statement. A claim, and a replay, clear it.
+        """
         ...
 
     def settle(self, settlement: Settlement) -> bool:

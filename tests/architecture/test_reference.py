@@ -82,6 +82,6 @@ def test_the_reference_names_each_field_of_a_contract_with_its_default(declared:
 
 
 def test_the_reference_names_everything_a_running_job_offers() -> None:
-    named = set(re.findall(r"`(\w+)(?:\(\w*\))?`", section("The running job")))
+    named = set(re.findall(r"`(\w+)(?:\([\w, ]*\))?`", section("The running job")))
     offered = {name for name in vars(RunningJob) if not name.startswith("_")}
     assert offered <= named, offered - named

@@ -176,17 +176,18 @@ def _outcome_unknown(job: Job) -> Blocker:
 
 def _running(facts: Facts, job: Job) -> Iterator[Blocker]:
     who = f"{job.owner} (fence {job.fence})"
+    far = "" if job.progress is None else f" Its progress, {_seconds(facts.now - job.progress.at)} ago: {job.progress}."
     if job.due is not None and job.due <= facts.now:
         late = _late(facts, job.due)
         yield Blocker(
-            "EXPLAIN-171", f"The lease of {who} has ended; the sweep of a relay takes the job back.", job.due, wrong=late,
+            "EXPLAIN-171", f"The lease of {who} has ended; the sweep of a relay takes the job back.{far}", job.due, wrong=late,
             next=_publish(facts),
         )  # fmt: skip
         yield from _relay(facts)
     else:
         yield Blocker(
             "EXPLAIN-170",
-            f"It runs: leased to {who}. If that process was killed, it is noticed when the lease ends.",
+            f"It runs: leased to {who}. If that process was killed, it is noticed when the lease ends.{far}",
             job.started,
             job.due,
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from celery_guard.job.progress import Progress
 from celery_guard.job.row import Job
 from celery_guard.job.state import Kind, State
 
@@ -37,8 +36,8 @@ class JobStatus:
     id: str
     #: ``accepted``, ``running``, ``done``, ``failed`` or ``cancelled``. A job that is to be tried again is ``accepted``.
     status: str
-    #: What the job has said about how far it is; None where it has said nothing.
-    progress: Any
+    #: How far the attempt that runs has said it is, or the last one that ran; None where it has said nothing.
+    progress: Progress | None
     #: Times are aware datetimes in UTC.
     accepted: datetime
     started: datetime | None = None
@@ -54,13 +53,4 @@ def status_of(job: Job) -> JobStatus:
     """How a job stands. A message of a task without a guard stays ``accepted``: nobody hears how it ends."""
     word = "accepted" if job.kind is Kind.CARRIED and job.state is State.SUCCEEDED else _WORDS[job.state]
     finished = job.finished if word in ("done", "failed", "cancelled") else None
-    return JobStatus(job.id, word, _progress(job.progress), job.created, job.started, finished)
-
-
-def _progress(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return JobStatus(job.id, word, job.progress, job.created, job.started, finished)

@@ -54,6 +54,8 @@ def _life(job: Job) -> Iterator[Moment]:
     if job.started is not None:
         attempt = f"attempt {job.attempts}" if job.attempts else ""
         yield Moment(job.started, "started", attempt, job.owner or "", job.fence)
+    if job.progress is not None:
+        yield Moment(job.progress.at, "progress", str(job.progress), job.owner or "", job.fence)
     if job.refusals:
         yield Moment(None, "refused", f"by the broker, {job.refusals} times")
     if job.cancel:

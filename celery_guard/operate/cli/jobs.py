@@ -18,7 +18,7 @@ from .target import Target, pass_target
 from .terminal import Column, Terminal
 from .watch import watch
 from .which import Words, which_options
-from .words import ago, job_record, record, when
+from .words import ago, job_record, progress_of, record, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
@@ -178,7 +178,7 @@ def _lines(job: Job) -> list[tuple[str, str]]:
         ("deadline", when(job.deadline)),
         ("kept until", when(job.keep_until)),
         ("failed as", f"{job.failure_class} (cause {job.cause})" if job.failure_class else ""),
-        ("progress", job.progress or ""),
+        ("progress", progress_of(job)),
         ("parent", job.parent_id or ""),
         ("root", job.root_id if job.root_id and job.root_id != job.id else ""),
         ("group", job.group_id or ""),

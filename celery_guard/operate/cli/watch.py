@@ -18,7 +18,7 @@ from .main import json_option
 from .target import Target, pass_target
 from .terminal import Column
 from .which import Words, which_options
-from .words import ago, job_record
+from .words import ago, job_record, one_line, progress_of
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
@@ -37,7 +37,7 @@ _ROWS: tuple[Column[Job], ...] = (
     Column("attempt", lambda job: str(job.attempts), whole=True),
     Column("accepted", lambda job: ago(job.created), whole=True, minor=True),
     Column("due", lambda job: ago(job.due) if job.state is State.PENDING else "", whole=True),
-    Column("progress", lambda job: job.progress or "", minor=True),
+    Column("progress", progress_of, minor=True),
     Column("worker", lambda job: job.owner or "", minor=True),
 )
 
@@ -118,4 +118,5 @@ def _line(target: Target, job: Job) -> str:
     if target.terminal.as_json:
         return json.dumps(job_record(job), ensure_ascii=True)
     reason = f" ({job.reason})" if job.reason else ""
-    return f"{job.id}  {job.task}  {job.shown_state}{reason}  attempt {job.attempts}"
+    progress = "" if job.progress is None else f"  {one_line(str(job.progress))}"
+    return f"{job.id}  {job.task}  {job.shown_state}{reason}  attempt {job.attempts}{progress}"

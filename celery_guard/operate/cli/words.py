@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from celery_guard.job.row import Job
 
-__all__ = ["ago", "job_record", "one_line", "record", "safe", "span", "when"]
+__all__ = ["ago", "job_record", "one_line", "progress_of", "record", "safe", "span", "when"]
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -66,6 +66,11 @@ def _harmless(char: str) -> bool:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def progress_of(job: Job) -> str:
+    """How far an attempt of the job has said it is, and how long ago; empty where none did."""
+    return "" if job.progress is None else f"{job.progress} ({ago(job.progress.at)})"
 
 
 def job_record(job: Job) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def move(settlement: Settlement, compare: str, mark: str, **compared: Any) -> tu
         interrupted=int(settlement.interrupted is True),
         kept=int(settlement.interrupted is not False),
         regenerated=int(settlement.payload is not None),
+        progress=settlement.progress,
         task=settlement.task,
         queue=settlement.queue,
         kind=None if settlement.kind is None else settlement.kind.value,

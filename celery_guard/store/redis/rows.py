@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_guard.job.instant import Instant, instant_to_datetime
 from celery_guard.job.letter import Edit
+from celery_guard.job.progress import progress_from
 from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.job.tally import Count, Counted, Standing
@@ -45,8 +46,7 @@ _COUNTS = (
     "interruptions",
 )
 _TEXTS = (
-    "task", "queue", "tenant", "holder", "owner", "parent_id", "root_id", "group_id", "correlation_id", "progress", "failure_class",
-    "cause",
+    "task", "queue", "tenant", "holder", "owner", "parent_id", "root_id", "group_id", "correlation_id", "failure_class", "cause",
 )  # fmt: skip
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
 
@@ -226,6 +226,7 @@ def job(id: str, row: _Row, found: tuple[StoredFailure, ...] = ()) -> Job:
         key=row.get("key_hash"),
         cancel=_flag(row, "cancel"),
         told=_flag(row, "told"),
+        progress=progress_from(row.get("progress"), instants["started"]),
         failures=found,
         **texts,
         **counts,

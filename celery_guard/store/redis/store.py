@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -51,6 +51,7 @@ from celery_guard.job.state import State
 from celery_guard.job.text import clean
 from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store import bounds
+from celery_guard.store.answers import NO_PROGRESS, Lease
 from celery_guard.store.calls import (
     BATCH,
     FOLLOWER_PAUSE,
@@ -117,11 +118,14 @@ class RedisStore(RedisCounting, RedisOperators):
         own = owner_of_this_claim(owner)
         return rows.claimed(id, self._server.run("claim", {"id": id, "owner": own, "lease": microseconds(lease)}))
 
-    def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
+    def renew(
+        self, leases: Iterable[Lease], lease: timedelta, progress: Mapping[Lease, str] = NO_PROGRESS
+    ) -> list[Renewal]:
         """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
+        said = ((*mine, progress[mine]) if mine in progress else mine for mine in leases)
         kept = [
             renewal
-            for batch in batches(leases)
+            for batch in batches(said)
             for renewal in self._server.run("renew", {"leases": batch, "lease": microseconds(lease)})
         ]
         return [Renewal(rows.text(id), fence, bool(cancel)) for id, fence, cancel in kept]

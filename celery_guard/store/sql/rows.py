@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 
 from celery_guard.job.instant import Instant, instant_to_datetime
+from celery_guard.job.progress import progress_from
 from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.job.verdict import Granted
@@ -132,7 +133,7 @@ def attempt(row: RowMapping) -> Attempt:
 
 _AS_IT_IS = (
     "id", "task", "queue", "priority", "tenant", "holder", "fence", "owner", "generation", "attempts", "crashes",
-    "retries", "publications", "refusals", "replays", "interruptions", "parent_id", "root_id", "group_id", "correlation_id", "progress",
+    "retries", "publications", "refusals", "replays", "interruptions", "parent_id", "root_id", "group_id", "correlation_id",
     "failure_class", "cause",
 )  # fmt: skip
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
@@ -150,6 +151,7 @@ def job(row: RowMapping, failures: tuple[StoredFailure, ...] = ()) -> Job:
         key=row["key_hash"],
         cancel=bool(row["cancel"]),
         told=bool(row["told"]),
+        progress=progress_from(row["progress"], instants["started"]),
         failures=failures,
         **same,
         **instants,

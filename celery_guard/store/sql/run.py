@@ -17,6 +17,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, HOLDS_KEY, Reason, State
 from celery_guard.job.tally import Count
 from celery_guard.job.verdict import Busy, Claimed, Conflict, Leased, Missing, NotDue, Settled
+from celery_guard.store.answers import Lease
 from celery_guard.store.bounds import KEEP_REFUSED
 from celery_guard.store.protocol import Renewal
 
@@ -65,10 +66,11 @@ def _ignored(link: Link, verdict: Leased | NotDue | Settled) -> Claimed:
 
 
 def renew(
-    connection: Connection, leases: list[tuple[str, int, str]], lease: timedelta, traits: Traits
+    connection: Connection, leases: list[Lease], lease: timedelta, progress: Mapping[Lease, str], traits: Traits
 ) -> list[Renewal]:
     """Start the leases anew; those that are still their owners'."""
-    write = statements.renew(leases, microseconds(lease))
+    said = {mine: progress[mine] for mine in leases if mine in progress}
+    write = statements.renew(leases, microseconds(lease), said)
     if traits.returning:
         kept = connection.execute(write.returning(*statements.RENEWED))
     else:
@@ -239,6 +241,7 @@ def _settlement_values(settlement: Settlement) -> dict[str, Any]:
         "kind_": None if settlement.kind is None else settlement.kind.value,
         "failure_class_": None,
         "cause_": None,
+        "progress_": settlement.progress,
     }
     if settlement.failure is not None:
         values.update(_failure_values(settlement.failure, secrets.randbits(62), settlement.fence))

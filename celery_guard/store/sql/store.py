@@ -23,6 +23,7 @@ from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.tally import Count, Counted, Standing
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.store.answers import NO_PROGRESS, Lease
 from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.door import Door
 from celery_guard.store.patience import Patience
@@ -89,11 +90,15 @@ class SqlStore(SqlOperators):
         own = owner_of_this_claim(owner)
         return self._database.quick(lambda link, again: run.claim(link, id, own, lease))
 
-    def renew(self, leases: Iterable[tuple[str, int, str]], lease: timedelta) -> list[Renewal]:
+    def renew(
+        self, leases: Iterable[Lease], lease: timedelta, progress: Mapping[Lease, str] = NO_PROGRESS
+    ) -> list[Renewal]:
         """Start the given leases (id, fence, owner) anew; those that are somebody else's by now are left out."""
 
-        def renew(batch: list[tuple[str, int, str]]) -> list[Renewal]:
-            return self._database.each(lambda connection, again: run.renew(connection, batch, lease, self._traits))
+        def renew(batch: list[Lease]) -> list[Renewal]:
+            return self._database.each(
+                lambda connection, again: run.renew(connection, batch, lease, progress, self._traits)
+            )
 
         return [renewal for batch in batches(leases) for renewal in renew(batch)]
 

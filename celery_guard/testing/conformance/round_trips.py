@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from celery_guard.job.progress import progress_text
 from celery_guard.job.verdict import Granted
 from celery_guard.store.protocol import Store
 from celery_guard.testing.wire import Wire, wire
@@ -73,8 +74,13 @@ class TestRoundTrips:
 
     @pytest.mark.parametrize(
         "end",
-        [succeeded, lambda g: dead(g, failure=failure()), lambda g: retried(g, failure=failure(), delay=LONG)],
-        ids=["succeeded", "dead", "retried"],
+        [
+            succeeded,
+            lambda g: succeeded(g, progress=progress_text(1, 1, "all", LONG)),
+            lambda g: dead(g, failure=failure()),
+            lambda g: retried(g, failure=failure(), delay=LONG),
+        ],
+        ids=["succeeded", "succeeded, with progress", "dead", "retried"],
     )
     def test_a_settle(
         self, store: Store, wired: tuple[Wire, Store], subject: Subject, end: Callable[[Granted], object]
@@ -87,10 +93,14 @@ class TestRoundTrips:
         cost = _cost(wired, lambda: granted.append(start(store)), settle)
         assert 1 <= cost <= subject.round_trips["settle"]
 
-    def test_a_renewal_of_many_leases(self, store: Store, wired: tuple[Wire, Store], subject: Subject) -> None:
+    @pytest.mark.parametrize("saying", [0, 7, 20])
+    def test_a_renewal_of_many_leases_whatever_their_attempts_say(
+        self, store: Store, wired: tuple[Wire, Store], subject: Subject, saying: int
+    ) -> None:
         granted = [start(store) for _ in range(20)]
         leases = [lease_of(each) for each in granted]
-        cost = _cost(wired, lambda: None, lambda: wired[1].renew(leases, LONG))
+        said = {lease: progress_text(1, 2, "page", LONG) for lease in leases[:saying]}
+        cost = _cost(wired, lambda: None, lambda: wired[1].renew(leases, LONG, said))
         assert 1 <= cost <= subject.round_trips.get("renew", len(leases) // 2)
 
     def test_a_relay_that_finds_nothing(self, store: Store, wired: tuple[Wire, Store]) -> None:

@@ -1,5 +1,7 @@
 """A request places an order; others ask how its job stands."""
 
+from dataclasses import asdict
+
 from django.db import transaction
 from django.http import Http404, HttpRequest, JsonResponse
 
@@ -25,4 +27,5 @@ def status(request: HttpRequest, id: str) -> JsonResponse:
     found = guard.jobs.status(id, scope=None)
     if found is None:
         raise Http404
-    return JsonResponse({"status": found.status, "progress": found.progress, "over": found.is_over})
+    progress = found.progress and asdict(found.progress)
+    return JsonResponse({"status": found.status, "progress": progress, "over": found.is_over})

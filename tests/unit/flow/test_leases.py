@@ -143,9 +143,9 @@ def test_leases_that_were_all_late_are_renewed_first_and_then_counted_in_one_wri
     calls: list[tuple[str, int]] = []
     renew, count = store.renew, store.count
 
-    def renewed(leases: Any, lease: timedelta) -> Any:
+    def renewed(leases: Any, *given: Any) -> Any:
         calls.append(("renew", len(leases)))
-        return renew(leases, lease)
+        return renew(leases, *given)
 
     def counted(what: Count, ids: Any) -> None:
         calls.append((what.value, len(ids)))
@@ -193,8 +193,8 @@ def test_a_shorter_lease_than_the_ones_that_are_held_is_renewed_in_its_own_time(
     both = threading.Event()
     renew = store.renew
 
-    def noted(leases: Any, lease: Any) -> Any:
-        answer = renew(leases, lease)
+    def noted(*given: Any) -> Any:
+        answer = renew(*given)
         renewed.extend(renewal.id for renewal in answer)
         both.set()
         return answer

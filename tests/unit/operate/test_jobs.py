@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from celery_guard.job.progress import Progress
 from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.store.protocol import Cancelled, Quarantined
@@ -87,6 +89,35 @@ def test_a_job_is_shown_with_its_failures_and_who_holds_it(run: Run) -> None:
     [failed] = [line for line in result.stdout.splitlines() if "  failed  " in line]
     assert [word for word in ("permanent", "shop.CardDeclined", "card declined", "w@host") if word not in failed] == []
     assert "Traceback" not in result.stdout
+
+
+SAID = Progress(412, 1000, "page\x1b[2J 7", NOW - timedelta(seconds=40))
+SHOWN = "412 of 1000 (41 %): page\\x1b[2J 7"
+
+
+def test_how_far_a_job_has_said_it_is_is_shown_with_its_age_and_in_its_story(run: Run) -> None:
+    store = Canned(job=a_job(state=State.RUNNING, started=NOW, owner="host:7:ab", fence=3, progress=SAID))
+    lines = run("jobs", "show", "7e1f", store=store).stdout.splitlines()
+    [labelled] = [line for line in lines if line.startswith("progress")]
+    assert re.search(re.escape(SHOWN) + r" \([^()]+ ago\)$", labelled)
+    [told] = [line for line in lines if "  progress  " in line]
+    assert [word for word in (SHOWN, "host:7:ab", "3") if word not in told] == []
+
+
+def test_how_far_a_job_has_said_it_is_is_a_record_in_json(run: Run) -> None:
+    store = Canned(job=a_job(progress=SAID), jobs=[a_job(progress=SAID), a_job()])
+    record = {"done": 412, "total": 1000, "note": SAID.note, "at": SAID.at.isoformat()}
+    assert answer_of(run("jobs", "show", "7e1f", "--json", store=store))["progress"] == record
+    assert [job["progress"] for job in answer_of(run("jobs", "list", "--json", store=store))] == [record, None]
+
+
+def test_who_watches_hears_of_progress(run: Run) -> None:
+    jobs = iter([a_job(state=State.RUNNING, progress=replace(SAID, done=done)) for done in (1, 1, 2)])
+    done = a_job(state=State.SUCCEEDED, progress=SAID)
+    result = run("jobs", "watch", "7e1f", "--every", "0.1", store=Canned(job=lambda id: next(jobs, done)))
+    assert [line.split("  ")[-1] for line in result.stdout.splitlines()] == [
+        f"{part} of 1000 ({share} %): page\\x1b[2J 7" for part, share in ((1, 0), (2, 0), (412, 41))
+    ]
 
 
 def test_a_traceback_is_shown_where_it_is_asked_for(run: Run) -> None:

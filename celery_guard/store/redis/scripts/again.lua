@@ -22,7 +22,7 @@ local function replay(id, edit)
         state = 'pending', reason = 'replay', held_key = not holder and row.key_hash or false, holder = holder or false,
         -- A deadline that is over would end it at once, and is lifted.
         fence = count(row.fence) + 1, deadline = row.deadline and tonumber(row.deadline) > NOW and row.deadline or false,
-        due = NOW, finished = false, keep_until = false, relay = false, failure_class = false, cause = false,
+        due = NOW, finished = false, keep_until = false, relay = false, failure_class = false, cause = false, progress = false,
         replays = count(row.replays) + 1, attempts = 0, crashes = 0, retries = 0, publications = 0, refusals = 0, interruptions = 0,
         cancel = 0, asked = false, told = 0, settled = given.mark,
     }

@@ -21,7 +21,7 @@ if row.state == 'sent' or waits or carried then
     write(id, row, {
         state = 'running', kind = 'run', told = 0, finished = false, keep_until = false, fence = count(row.fence) + 1,
         owner = given.owner, attempts = count(row.attempts) + 1, publications = 0, relay = false,
-        due = NOW + given.lease, started = NOW,
+        due = NOW + given.lease, started = NOW, progress = false,
     })
     redis.call('HSET', STORE .. 'started', row.queue, integer(NOW))
     return { 'granted', integer(NOW), answer(id) }

@@ -27,6 +27,7 @@ local function led_to(row, move)
         interruptions = count(row.interruptions) * move.kept + move.interrupted,
         failure_class = move.failure and move.failure.failure_class or false,
         cause = move.failure and move.failure.cause or false,
+        progress = move.progress,
     }
     if move.state == 'pending' then
         to.due = NOW + move.delay

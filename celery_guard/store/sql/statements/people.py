@@ -201,7 +201,7 @@ def replay(id: str, held_key: str | None, holder: str | None, edited: Mapping[st
         "due": now(),
         "replays": job.c.replays + 1,
         **edited,
-        **dict.fromkeys(("finished", "keep_until", "relay", "asked", "failure_class", "cause"), null()),
+        **dict.fromkeys(("finished", "keep_until", "relay", "asked", "failure_class", "cause", "progress"), null()),
         **dict.fromkeys(
             ("attempts", "crashes", "retries", "publications", "refusals", "interruptions"), literal_column("0")
         ),

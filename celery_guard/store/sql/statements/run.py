@@ -6,6 +6,7 @@ no row moved nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -20,6 +21,7 @@ from sqlalchemy import (
     case,
     func,
     insert,
+    literal,
     literal_column,
     null,
     or_,
@@ -31,6 +33,7 @@ from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.state import Kind, Reason, State
+from celery_guard.store.answers import Lease
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import failure, job, payload, result
 
@@ -98,6 +101,7 @@ def claim() -> Update:
             relay=null(),
             due=now() + number("lease"),
             started=now(),
+            progress=null(),
         )
     )
 
@@ -128,20 +132,25 @@ def speak() -> Update:
 # -- renew ------------------------------------------------------------------------------------------------------------
 
 
-def _owned(leases: list[tuple[str, int, str]]) -> ColumnElement[bool]:
+def _owned(leases: list[Lease]) -> ColumnElement[bool]:
     return and_(job.c.state == fixed(State.RUNNING), tuple_(job.c.id, job.c.fence, job.c.owner).in_(leases))
 
 
-def renew(leases: list[tuple[str, int, str]], lease: int) -> Update:
-    """Start the leases anew."""
-    return update(job).where(_owned(leases)).values(due=now() + lease)
+def renew(leases: list[Lease], lease: int, progress: Mapping[Lease, str]) -> Update:
+    """Start the leases anew, and write what the attempts of some have said of their progress."""
+    renewal = update(job).where(_owned(leases)).values(due=now() + lease)
+    said = [
+        (and_(job.c.id == id, job.c.fence == fence, job.c.owner == owner), literal(text))
+        for (id, fence, owner), text in progress.items()
+    ]
+    return renewal.values(progress=case(*said, else_=job.c.progress)) if said else renewal
 
 
 #: What is answered of a lease that was renewed.
 RENEWED = (job.c.id, job.c.fence, job.c.cancel)
 
 
-def renewed(leases: list[tuple[str, int, str]]) -> Select[Any]:
+def renewed(leases: list[Lease]) -> Select[Any]:
     """The leases that are still their owners', where a renewal cannot answer that itself."""
     return select(*RENEWED).where(_owned(leases))
 
@@ -215,6 +224,7 @@ def move(fate: Fate, compare: Compare) -> Update:
         "interruptions": _interruptions(),
         "failure_class": given("failure_class"),
         "cause": given("cause"),
+        "progress": func.coalesce(given("progress", Text), job.c.progress),
     }
     if fate is Fate.WAITS:
         another = case((func.coalesce(given("task"), job.c.task) != job.c.task, job.c.task))

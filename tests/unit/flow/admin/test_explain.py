@@ -13,6 +13,7 @@ from celery_guard.errors import StoreUnavailableError
 from celery_guard.flow.admin.blocker import CODES, Blocker, Facts, Live, Subject
 from celery_guard.flow.admin.explain import LATE, explain_job, explain_system
 from celery_guard.flow.admin.facts import gather
+from celery_guard.job.progress import Progress
 from celery_guard.job.replay import Replay, ReplayState
 from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED, Kind, Reason, State
@@ -143,6 +144,14 @@ RUNS = job(State.RUNNING, reason=None, started=AGO, due=SOON, owner="worker", fe
 )  # fmt: skip
 def test_a_job_is_explained(subject: Job, given: dict[str, Any], expected: list[str]) -> None:
     assert of_job(subject, **given) == expected
+
+
+@pytest.mark.parametrize(("due", "code"), [(SOON, "EXPLAIN-170"), (LONG_AGO, "EXPLAIN-171")])
+def test_how_far_a_running_job_has_said_it_is_and_how_long_ago_is_said(due: datetime, code: str) -> None:
+    subject = replace(RUNS, due=due, progress=Progress(412, 1000, "page 7", NOW - timedelta(seconds=320)))
+    [found] = explain_job(facts(), Subject(job=subject))
+    assert found.code == code
+    assert found.what.endswith(". Its progress, 320 s ago: 412 of 1000 (41 %): page 7.")
 
 
 def test_a_follower_waits_for_the_job_that_holds_its_key() -> None:

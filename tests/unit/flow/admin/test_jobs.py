@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from celery_guard import JobStatus
 from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import key_hash
 from celery_guard.errors import ConfirmationNeeded, MoveRefused, NotAllowed, NotFound, ReasonMissing
@@ -18,14 +21,15 @@ from celery_guard.flow.admin.blocker import Live
 from celery_guard.flow.admin.jobs import Jobs
 from celery_guard.flow.admin.which import Which
 from celery_guard.job.audit import Outcome
+from celery_guard.job.progress import progress_text
 from celery_guard.job.row import StoredResult
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.job.verdict import Granted
 from celery_guard.settings import Settings
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
-from celery_guard.testing.conformance.builders import LONG, dead, new_job, succeeded
-from celery_guard.testing.conformance.moves import accept, claim, die, found, start, succeed, take
+from celery_guard.testing.conformance.builders import LONG, NONE, dead, new_job, retried, succeeded
+from celery_guard.testing.conformance.moves import accept, claim, die, found, lease_of, start, succeed, take
 
 ANN = Actor("ann", origin="here")
 ACME = Actor("bob", tenant="acme", origin="here")
@@ -120,6 +124,37 @@ def test_a_user_is_told_how_a_job_stands_and_of_another_tenants_nothing(jobs: Jo
     assert status is not None
     assert (status.status, status.is_over) == ("done", True)
     assert status.finished is not None
+
+
+def test_a_user_is_told_how_far_a_job_is_until_its_next_attempt_starts(jobs: Jobs, store: Store) -> None:
+    granted, half = start(store), progress_text(5, 10, "page 5", NONE)
+
+    def told() -> tuple[str, str | None]:
+        status = jobs.status(granted.id, scope=None)
+        assert status is not None
+        return status.status, None if status.progress is None else str(status.progress)
+
+    assert told() == ("running", None)
+    store.renew([lease_of(granted)], LONG, {lease_of(granted): half})
+    assert told() == ("running", "5 of 10 (50 %): page 5")
+    assert store.settle(retried(granted))
+    assert told() == ("accepted", "5 of 10 (50 %): page 5")
+    again = claim(store, granted.id)
+    assert told() == ("running", None)
+    assert store.settle(succeeded(again, progress=progress_text(10, 10, "", NONE)))
+    assert told() == ("done", "10 of 10 (100 %)")
+
+
+def test_a_status_is_json_as_a_web_framework_makes_it_of_its_types(jobs: Jobs, store: Store) -> None:
+    granted = start(store)
+    assert store.settle(succeeded(granted, progress=progress_text(5, 10, "page 5", NONE)))
+    status = jobs.status(granted.id, scope=None)
+    assert status is not None
+    assert status.started is not None
+    kind = TypeAdapter(JobStatus)
+    told = json.loads(kind.dump_json(kind.validate_python(asdict(status))))
+    assert (told["status"], told["progress"].pop("at")[:19]) == ("done", status.started.isoformat()[:19])
+    assert repr(told["progress"]) == "{'done': 5, 'total': 10, 'note': 'page 5'}"
 
 
 def test_without_a_tenant_only_jobs_that_have_none_are_seen(jobs: Jobs, store: Store) -> None:
