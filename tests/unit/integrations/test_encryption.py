@@ -49,7 +49,7 @@ class Side:
         def pay(task: Any, card: str, fails: str | None = None) -> Any:
             self.ran.append(card)
             if fails == "retry":
-                raise task.retry(kwargs={"card": card}, countdown=0)
+                raise task.retry((card,), {"fails": "for good"}, countdown=0)
             if fails:
                 raise ValueError(fails)
             return {"receipt for": card}
