@@ -58,8 +58,11 @@ class Side:
         app.finalize()
 
     def deliver(self, id: str) -> Any:
-        """Call the task as a worker's tracer does for the message that is stored."""
-        message = self.store.payload(id)
+        """Deliver the message that is stored."""
+        return self.receive(self.store.payload(id))
+
+    def receive(self, message: Any) -> Any:
+        """Call the task as a worker's tracer does for this message."""
         args, kwargs, embed = json.loads(message.body)
         headers = json.loads(message.headers)
         request = Context(
@@ -139,29 +142,11 @@ def test_a_copy_on_the_broker_under_a_key_that_is_gone_is_read_from_the_store(si
     sender, worker = side(OLD), side(NEW)
     id = sender.pay.delay(CARD).id
     message = sender.store.payload(id)
-    encryption = runtime_of(side(NEW, OLD).app).encryption
-    renewed = encryption.renewed(json.loads(message.body)[1]["guard_encrypted"])
-    args, kwargs, embed = json.loads(message.body)
-    worker.store.payload = lambda *_: replace_body(
-        message, kwargs["guard_encrypted"], renewed
-    )  # as `keys rotate` leaves it
-    headers = json.loads(message.headers)
-    request = Context(
-        {
-            **headers,
-            **embed,
-            "headers": headers,
-            "args": args,
-            "kwargs": kwargs,
-            "called_directly": False,
-            "is_eager": False,
-        }
-    )
-    worker.pay.request_stack.push(request)
-    try:
-        worker.pay(*args, **kwargs)
-    finally:
-        worker.pay.request_stack.pop()
+    old = json.loads(message.body)[1]["guard_encrypted"]
+    renewed = runtime_of(side(NEW, OLD).app).encryption.renewed(old)
+    # as `keys rotate` leaves it
+    worker.store.payload = lambda *_: replace_body(message, old, renewed)
+    worker.receive(message)
     assert worker.ran == [CARD]
 
 
