@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from celery_guard.errors import NotAllowed, NotFound, ReasonMissing
-from celery_guard.job.encryption import NO_ENCRYPTION, Encryption, concealed
+from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
 from celery_guard.job.letter import Handled, LetterGroup
 from celery_guard.job.row import Job, StoredPayload
 from celery_guard.job.state import State
@@ -20,6 +20,7 @@ from .audit import Acting, Authority
 from .edit import Edits
 from .letters import ALL, Letters, asked, count, pages, target_of
 from .replay import Replays
+from .seen import seen_job
 
 __all__ = ["Dlq", "Summary"]
 
@@ -96,10 +97,7 @@ class Dlq:
             return None if payload is None else self._encryption.decrypt_message(id, payload)
 
     def _seen(self, id: str, by: Actor, action: Action) -> Job:
-        job = self._store.job(id)
-        if job is None or not by.may_see(job.tenant):
-            raise self._authority.missing(by, action, f"job {id}", hidden=job is not None)
-        return replace(job, failures=tuple(map(concealed, job.failures)))
+        return seen_job(self._store, self._authority, id, by, action)
 
     def note(self, cause: str, note: str, *, by: Actor) -> None:
         """Put a note to a cause, for whoever looks next; an empty one takes it away. A cause is no one tenant's, and neither is its note.

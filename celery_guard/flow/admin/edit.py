@@ -43,6 +43,7 @@ from celery_guard.store.protocol import Store
 
 from .actor import Action, Actor, Target
 from .audit import Authority
+from .seen import seen_job
 
 __all__ = ["Call", "Change", "Edited", "Edits", "Messages"]
 
@@ -189,10 +190,7 @@ class Edits:
         return edited
 
     def _seen(self, id: str, by: Actor) -> Job:
-        job = self._store.job(id)
-        if job is None or not by.may_see(job.tenant):
-            raise self._authority.missing(by, Action.DLQ_EDIT, f"job {id}", hidden=job is not None)
-        return job
+        return seen_job(self._store, self._authority, id, by, Action.DLQ_EDIT)
 
     def _opened(self, job: Job, generation: int) -> _Opened:
         if job.state is not State.DEAD:

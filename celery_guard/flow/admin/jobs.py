@@ -19,7 +19,6 @@ from celery_guard.contract.contract import Effective
 from celery_guard.contract.key import key_hash
 from celery_guard.contract.sensitive import secret_for
 from celery_guard.errors import MoveRefused
-from celery_guard.job.encryption import concealed
 from celery_guard.job.row import Job, StoredResult
 from celery_guard.job.state import ENDED, State
 from celery_guard.settings import Settings
@@ -31,6 +30,7 @@ from .blocker import Blocker
 from .by_hand import settlement
 from .explain import explain_job, explain_system
 from .facts import Asking, gather, gather_about
+from .seen import seen_job
 from .status import JobStatus, status_of
 from .timeline import Moment, tell
 from .which import Which
@@ -232,11 +232,9 @@ class Jobs:
         return which.of_tenant(scope.tenant)
 
     def _get(self, id: str, by: Actor, action: Action) -> Job:
-        job = self._store.job(id)
-        if job is None or not by.may_see(job.tenant):
-            raise self._authority.missing(by, action, f"job {id}", hidden=job is not None)
+        job = seen_job(self._store, self._authority, id, by, action)
         self._authority.look(by, Action.JOBS_LOOK, Target(ids=(id,), tenant=job.tenant))
-        return replace(job, failures=tuple(map(concealed, job.failures)))
+        return job
 
     def _named(self, ids: Iterable[str], by: Actor) -> builtins.list[Job]:
         self._authority.look(by, Action.JOBS_LOOK, Target(ids=tuple(ids)))
