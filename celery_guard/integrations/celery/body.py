@@ -53,7 +53,7 @@ from celery_guard.job.state import Reason
 from celery_guard.watch.tracing import RunFacts, RunSpan
 
 from .attempt import CeleryAttempt, collecting, current_attempt
-from .capture import ETA, decode
+from .capture import ETA, decode_stored
 from .encrypted import open_call
 from .limits import greenlet_killed, greenlet_timed_out, soft_limit_allowed
 from .logged import note_attempt
@@ -178,7 +178,7 @@ class CeleryBody:
                 moved = JobFailed(f"Job {job.id} goes on with another message than the one that arrived here.")
                 return Interrupted(moved, by_shutdown=True)
             payload = self._runtime.encryption.decrypt_message(job.id, payload)
-            args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+            args, kwargs, embed = decode_stored(payload)
         except EncryptionKeyError as error:
             self.unopened = error
             return None

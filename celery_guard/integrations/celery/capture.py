@@ -6,6 +6,7 @@ bytes, headers, routing, serializer and the ``before_``/``after_task_publish`` s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -17,8 +18,9 @@ from kombu import Exchange, Producer, Queue
 from kombu.serialization import loads
 
 from celery_guard.errors import PayloadError
+from celery_guard.job.row import StoredPayload
 
-__all__ = ["ETA", "Captured", "capture", "captures", "decode"]
+__all__ = ["ETA", "Captured", "capture", "captures", "decode", "decode_stored"]
 
 #: The header in which ``request.eta`` travels: Celery's own would have a worker wait, and the store does that.
 ETA = "guard_eta"
@@ -60,6 +62,12 @@ def decode(body: bytes, delivery: Mapping[str, Any], headers: Mapping[str, Any])
 
         body = decompress(body, headers["compression"])
     return loads(body, content_type, delivery["content_encoding"], accept={content_type})
+
+
+def decode_stored(payload: StoredPayload) -> tuple[Any, Any, Any]:
+    """(args, kwargs, embed) of a message as it is stored, once it is decrypted. Raises what :func:`decode` raises."""
+    args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+    return args, kwargs, embed
 
 
 def capture(app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:

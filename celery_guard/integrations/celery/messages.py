@@ -16,7 +16,7 @@ from celery_guard.contract.shape import Shape
 from celery_guard.errors import PayloadError
 from celery_guard.job.row import StoredPayload
 
-from .capture import decode
+from .capture import decode_stored
 from .logged import call_without_values
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class CeleryMessages:
 
     def decoded(self, payload: StoredPayload) -> tuple[Any, Any, Any]:
         """See :class:`~celery_guard.flow.admin.edit.Messages`."""
-        args, kwargs, embed = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
-        return args, kwargs, embed
+        return decode_stored(payload)
 
     def opened(self, id: str, payload: StoredPayload) -> StoredPayload:
         """See :class:`~celery_guard.flow.admin.edit.Messages`."""

@@ -5,13 +5,12 @@ Inside a ``TestCase`` everything is written in the test's own transaction, which
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery_guard.errors import NotGuardedError
-from celery_guard.integrations.celery.capture import decode
+from celery_guard.integrations.celery.capture import decode_stored
 from celery_guard.integrations.celery.current import guarded_app
 from celery_guard.job.row import StoredPayload
 from celery_guard.job.state import State
@@ -90,5 +89,5 @@ def _job(
     runtime = guarded_app()
     assert runtime is not None
     payload = runtime.encryption.decrypt_message(id, StoredPayload(bytes(body), headers, delivery))
-    args, kwargs, _ = decode(payload.body, json.loads(payload.delivery), json.loads(payload.headers))
+    args, kwargs, _ = decode_stored(payload)
     return EnqueuedJob(id, task, queue, tenant, State(state), args, kwargs)
