@@ -11,7 +11,7 @@ Four kinds of trouble are kept apart:
 ==================  ===========================================================================================
 the broker is down  rows are given back unharmed; the relay waits, longer each time, up to half a minute
 a row is refused    it alone is put off, longer each time; after ``publish_attempts`` it is dead (unpublishable)
-a message is gone   its row is dead (unpublishable) at once
+a message is gone   its row is dead (unpublishable) at once; so is one whose message was damaged
 the store is down   nothing was marked; what was published is claimed or published again
 ==================  ===========================================================================================
 """
@@ -61,7 +61,7 @@ class Published:
     """What became of a batch."""
 
     sent: tuple[str, ...] = ()
-    #: (id, error) of rows that the broker, or the codec, will not have.
+    #: (id, error) of rows that the broker, or the codec, will not have; with ``JobFailed``, never will.
     refused: tuple[tuple[str, Exception], ...] = ()
     #: Why the rest of the batch was not tried: the broker cannot be reached.
     outage: Exception | None = None
@@ -238,16 +238,20 @@ class Relay:
             "Nothing can be published without it. Make the call again, under a new id.",
             reason=Reason.UNPUBLISHABLE.value,
         )
-        logger.error("job %s (%s, %s): %s", row.id, row.task, row.state, gone)
+        self._unpublishable(token, row, gone)
+        return True
+
+    def _unpublishable(self, token: str, row: Outgoing, error: Exception) -> None:
+        """Its message reaches no worker, now or ever."""
+        logger.error("job %s (%s, %s): %s", row.id, row.task, row.state, error)
         if row.state not in ENDED:
-            self._end(token, row, Reason.UNPUBLISHABLE, gone)
+            self._end(token, row, Reason.UNPUBLISHABLE, error)
         elif row.state in (State.DEAD, State.DROPPED):
-            self._tell(row, gone)
+            self._tell(row, error)
         else:
             # It is no failure, and no delivery can bring what it is: the store alone knows.
-            self._store.note(row.id, self._describe(row, gone))
+            self._store.note(row.id, self._describe(row, error))
             self._store.told([(row.id, row.fence)])
-        return True
 
     def _undeliverable(self, row: Outgoing) -> bool:
         """A job is dead because no worker knows its task: no delivery could tell Celery, so it is told from here."""
@@ -262,10 +266,10 @@ class Relay:
             self._store.told([(row.id, row.fence)])
 
     def _refused(self, token: str, row: Outgoing, error: Exception) -> None:
-        if row.state in ENDED:
-            self._tell(row, error)
-        elif row.refusals + 1 >= self._settings.publish_attempts:
-            self._end(token, row, Reason.UNPUBLISHABLE, error)
+        # of a dead one the relay can say what a delivery would; that a message was damaged no other try will change
+        last = row.state in (State.DEAD, State.DROPPED) or isinstance(error, JobFailed)
+        if last or row.refusals + 1 >= self._settings.publish_attempts:
+            self._unpublishable(token, row, error)
         else:
             delay = _REFUSED.delay(row.refusals, self._draw, timedelta(seconds=1))
             logger.warning("job %s (%s) was refused, next try in %s: %s", row.id, row.task, delay, error)

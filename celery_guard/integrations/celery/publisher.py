@@ -25,10 +25,11 @@ from kombu import Connection, Exchange, Producer
 from kombu.exceptions import OperationalError
 from kombu.transport import virtual
 
-from celery_guard.errors import EncryptionKeyError
+from celery_guard.errors import EncryptionKeyError, JobFailed
 from celery_guard.flow.relay import Published
 from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
 from celery_guard.job.row import Outgoing, StoredPayload
+from celery_guard.job.state import Reason
 
 from .capture import decode
 from .confirms import Confirms
@@ -47,6 +48,21 @@ _SILENCE: dict[str, dict[str, float]] = {
     "redis": {"socket_timeout": 30.0, "socket_connect_timeout": 5.0},
     "amqp": {"read_timeout": 30.0, "write_timeout": 30.0},
 }
+
+#: What the delivery of every stored message has: see :mod:`.capture`.
+_DELIVERY = frozenset(
+    {
+        "exchange",
+        "exchange_type",
+        "routing_key",
+        "queue",
+        "declare",
+        "priority",
+        "content_type",
+        "content_encoding",
+        "properties",
+    }
+)
 
 #: RabbitMQ closes the connection over such a message (headers larger than a frame), and is there for the next one.
 _MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
@@ -198,14 +214,20 @@ class BrokerPublisher:
     def _bound(self, name: str) -> Any:
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = self._app.amqp.queues[name].bind(self._channel)
+            try:
+                known = self._app.amqp.queues[name]
+            except KeyError:
+                raise LookupError(
+                    f"The queue {name!r} is not in this relay's task_queues, and task_create_missing_queues is off. To repair: name it there, "
+                    "or start a relay of the app that has it."
+                ) from None
+            queue = self._queues[name] = known.bind(self._channel)
         return queue
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         payload = _payload_of(row)
-        delivery = json.loads(payload.delivery)
-        headers = json.loads(payload.headers)
-        headers["retries"] = row.retries
+        delivery = _read(row, "delivery", payload.delivery, _DELIVERY)
+        headers = {**_read(row, "headers", payload.headers, frozenset()), "retries": row.retries}
         declare = [self._bound(delivery["queue"])] if delivery["declare"] else []
         exchange = delivery["exchange"]
         producer.publish(
@@ -220,6 +242,26 @@ class BrokerPublisher:
             **delivery["properties"],
             **options,
         )
+
+
+def _read(row: Outgoing, what: str, text: str, expected: frozenset[str]) -> dict[str, Any]:
+    """A part of the stored message. Raises ``JobFailed`` where it is not as it was written: it will not be on another try."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        found, wrong = None, f"found no JSON ({error})"
+    else:
+        wrong = f"found a value of type {type(found).__name__}"
+    if isinstance(found, dict):
+        missing = sorted(expected - found.keys())
+        if not missing:
+            return found
+        wrong = f"found no {', '.join(missing)}"
+    raise JobFailed(
+        f"The stored message of job {row.id} (generation {row.generation}) cannot be published: the {what} with it was damaged, by hand or in the store: "
+        f"{wrong}, expected what was written when it was accepted. Make the call again, under a new id, and resolve this letter.",
+        reason=Reason.UNPUBLISHABLE.value,
+    )
 
 
 def _payload_of(row: Outgoing) -> StoredPayload:

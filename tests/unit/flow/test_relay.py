@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from celery_guard.contract.contract import Effective
+from celery_guard.errors import JobFailed
 from celery_guard.flow.relay import Relay
 from celery_guard.flow.sweep import Sweep
 from celery_guard.job.state import Kind, Reason, State
@@ -168,6 +169,29 @@ def test_a_success_whose_message_is_gone_before_it_was_told_is_no_failure(store:
     assert (row.state, row.told, row.due) == (State.SUCCEEDED, True, None)
     assert [failure.type_name for failure in row.failures] == ["celery_guard.errors.JobFailed"]
     assert broker.told == []
+
+
+def test_a_success_that_is_refused_before_it_was_told_is_tried_again_and_is_no_failure(store: Store) -> None:
+    granted, broker = succeed(store, told=False, tell_within=NONE), Broker()
+    broker.refuses[granted.id] = ValueError("no such queue, yet")
+    eventually(relay_on(store, broker).once)
+    row = found(store, granted.id)
+    assert (row.state, row.told, row.refusals, broker.told) == (State.SUCCEEDED, False, 1, [])
+
+
+def test_a_job_whose_message_was_damaged_is_dead_at_the_first_try(store: Store) -> None:
+    job, granted, broker = new_job(), succeed(store, told=False, tell_within=NONE), Broker()
+    accept(store, job)
+    broker.refuses = dict.fromkeys((job.id, granted.id), JobFailed("its delivery was damaged"))
+    relay = relay_on(store, broker)
+    eventually(lambda: relay.once() and found(store, granted.id).told)
+    row, done = found(store, job.id), found(store, granted.id)
+    assert (row.state, row.reason, row.failures[0].message) == (
+        State.DEAD,
+        Reason.UNPUBLISHABLE,
+        "its delivery was damaged",
+    )
+    assert (done.state, done.failures[0].message) == (State.SUCCEEDED, "its delivery was damaged")
 
 
 def test_a_message_without_a_guard_ends_when_it_is_published(store: Store) -> None:
