@@ -57,6 +57,11 @@ class Heartbeat:
     live: bool
     detail: str = ""
 
+    @property
+    def is_relay(self) -> bool:
+        """Whether it is the slot of a relay."""
+        return self.name.startswith("relay:")
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:

@@ -31,7 +31,6 @@ OTHER = "other"
 #: As many queues have series of their own.
 QUEUES = 50
 
-_RELAY = "relay:"
 _MICRO = 1e-6
 
 #: Counters with the task as their one label.
@@ -214,7 +213,7 @@ class StoreCollector(Collector):
 def _of_relays(due: timedelta | None, beats: Iterable[Heartbeat]) -> Iterator[Metric]:
     lag = 0.0 if due is None else max(0.0, -due.total_seconds())
     yield _gauge("relay_lag_seconds", "How long the longest waiting of what is due has been due.", {(): lag})
-    relays = [beat for beat in beats if beat.name.startswith(_RELAY)]
+    relays = [beat for beat in beats if beat.is_relay]
     alive = float(sum(beat.live for beat in relays))
     yield _gauge("relays_alive", "Relays that are at work.", {(): alive})
     last = {(beat.name,): beat.beat.timestamp() for beat in relays}

@@ -28,6 +28,7 @@ from datetime import datetime
 
 from celery_guard.job.replay import Replay
 from celery_guard.job.row import Job
+from celery_guard.job.state import State
 from celery_guard.store.protocol import Backlog, Heartbeat
 
 __all__ = ["CODES", "Blocker", "Facts", "Live", "Subject"]
@@ -106,6 +107,8 @@ class Facts:
     #: Slots of relays, those that are not alive any more included.
     relays: tuple[Heartbeat, ...] = ()
     backlog: Mapping[str, Backlog] = field(default_factory=dict)
+    #: How many jobs of the one tenant that asks are in each state; None where all is asked for. What others have is then not told.
+    own: Mapping[State, int] | None = None
     #: Jobs whose outcome nobody knows; a sample.
     unknown: tuple[Job, ...] = ()
     #: Replays that are not over.

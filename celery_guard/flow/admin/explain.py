@@ -1,6 +1,8 @@
 """Why a job is not running, and what stalls the whole system: from facts to blockers. Pure; facts are gathered in :mod:`.facts`.
 
 A blocker is ``wrong`` if somebody has to do something; what only takes its time (a retry that is due in an hour) is not.
+
+To an actor of one tenant (``facts.own``) nothing is said of what others have in a queue; the decisions are the same.
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ def explain_system(facts: Facts) -> list[Blocker]:
     """What stalls, the root first."""
     if facts.store_out:
         return [Blocker("EXPLAIN-100", facts.store_out, wrong=True, next=("guard", "store", "check"))]
+    queues = facts.backlog.values() if facts.own is None else ()
     return [
         *_around(facts),
-        *(found for queue in facts.backlog.values() for found in _queue(facts, queue)),
+        *(found for queue in queues for found in _queue(facts, queue)),
         *_unknown(facts),
         *(_not_going_on(facts, replay) for replay in facts.replays if replay.state is not ReplayState.RUNNING),
     ]
@@ -65,8 +68,7 @@ def explain_job(facts: Facts, subject: Subject) -> list[Blocker]:
 
 
 def _around(facts: Facts) -> Iterator[Blocker]:
-    work = [queue for queue in facts.backlog.values() if queue.pending or queue.sent or queue.running]
-    if not work:
+    if not _at_work(facts):
         if any(replay.state is ReplayState.RUNNING for replay in facts.replays):
             yield from _relay(facts)
         return
@@ -75,6 +77,12 @@ def _around(facts: Facts) -> Iterator[Blocker]:
         yield _broker(facts)
     elif facts.live.consumers is not None and not facts.live.consumers:
         yield Blocker("EXPLAIN-102", "No worker answers.", wrong=True, next=("worker",))
+
+
+def _at_work(facts: Facts) -> bool:
+    if facts.own is not None:
+        return any(facts.own.get(state) for state in (State.PENDING, State.SENT, State.RUNNING))
+    return any(queue.pending or queue.sent or queue.running for queue in facts.backlog.values())
 
 
 def _queue(facts: Facts, queue: Backlog) -> Iterator[Blocker]:
@@ -128,7 +136,8 @@ def _relay(facts: Facts) -> Iterator[Blocker]:
 
 
 def _broker(facts: Facts) -> Blocker:
-    return Blocker("EXPLAIN-103", f"The broker cannot be reached: {facts.live.broker_out}", wrong=True)
+    said = "." if facts.own is not None else f": {facts.live.broker_out}"
+    return Blocker("EXPLAIN-103", f"The broker cannot be reached{said}", wrong=True)
 
 
 def _publish(facts: Facts) -> tuple[str, ...]:
@@ -270,29 +279,31 @@ def _sent(facts: Facts, job: Job) -> Iterator[Blocker]:
 def _waiting(facts: Facts, queue: Backlog, sent: datetime | None) -> Iterator[Blocker]:
     """Why what was published to a queue is not taken from it."""
     consumers = None if facts.live.consumers is None else facts.live.consumers.get(queue.queue, ())
-    waited = "" if sent is None else f", the oldest for {_seconds(facts.now - (queue.oldest_sent or sent))}"
-    last = f"last start {_clock(queue.last_start)}" if queue.last_start else "nothing was ever started from it"
+    waited, last = _history(facts, queue, sent)
+    since = queue.last_start if facts.own is None else None
     worker = ("worker", "-Q", queue.queue)
     if consumers is not None and not consumers:
         yield Blocker(
-            "EXPLAIN-120",
-            f"No worker consumes the queue {queue.queue}{waited}, {last}.",
-            queue.last_start,
-            wrong=True,
-            next=worker,
+            "EXPLAIN-120", f"No worker consumes the queue {queue.queue}{waited}{last}.", since, wrong=True, next=worker
         )
     elif _stalls(facts, queue, sent):
         yield Blocker(
-            "EXPLAIN-121",
-            f"Stalled: queue {queue.queue}{waited}, {last}.",
-            queue.last_start or sent,
-            wrong=True,
-            next=worker,
+            "EXPLAIN-121", f"Stalled: queue {queue.queue}{waited}{last}.", since or sent, wrong=True, next=worker
         )
     else:
         depth = facts.live.depths.get(queue.queue)
         there = "" if depth is None else f", {depth} messages are in it"
-        yield Blocker("EXPLAIN-122", f"Queue {queue.queue} is worked on: {queue.running} run{there}, {last}.", sent)
+        load = f": {queue.running} run{there}" if facts.own is None else ""
+        yield Blocker("EXPLAIN-122", f"Queue {queue.queue} is worked on{load}{last}.", sent)
+
+
+def _history(facts: Facts, queue: Backlog, sent: datetime | None) -> tuple[str, str]:
+    """For how long what was published waits, and when something was last started."""
+    if facts.own is not None:
+        return "" if sent is None else f", this job for {_seconds(facts.now - sent)}", ""
+    waited = "" if sent is None else f", the oldest for {_seconds(facts.now - (queue.oldest_sent or sent))}"
+    last = f"last start {_clock(queue.last_start)}" if queue.last_start else "nothing was ever started from it"
+    return waited, f", {last}"
 
 
 def _stalls(facts: Facts, queue: Backlog, sent: datetime | None) -> bool:

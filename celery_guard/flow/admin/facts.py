@@ -33,15 +33,16 @@ class Asking(Protocol):
 def gather(
     store: Store, settings: Settings, asking: Asking, queues: Sequence[str] = (), tenant: str | None = None
 ) -> Facts:
-    """What is known about the whole system; of replays, those of one tenant, where that is said. A store that is out is a fact."""
+    """What is known about the whole system, or what an actor of one tenant may go by. A store that is out is a fact."""
     try:
         store.check()
         backlog = {queue.queue: queue for queue in store.backlog(_SAMPLE)}
         return Facts(
             now=store.clock(),
-            relays=tuple(beat for beat in store.heartbeats() if beat.name.startswith("relay:")),
+            relays=tuple(beat for beat in store.heartbeats() if beat.is_relay),
             backlog=backlog,
-            unknown=tuple(store.jobs(states=[State.UNKNOWN], limit=_UNKNOWN)),
+            own=None if tenant is None else store.counts(tenant),
+            unknown=tuple(store.jobs(states=[State.UNKNOWN], tenant=tenant, limit=_UNKNOWN)),
             replays=tuple(store.replays(states=OPEN, tenant=tenant)),
             live=asking.ask(sorted({*backlog, *queues})),
             max_publications=settings.max_publications,

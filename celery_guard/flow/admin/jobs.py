@@ -30,6 +30,7 @@ from .blocker import Blocker
 from .by_hand import settlement
 from .explain import explain_job, explain_system
 from .facts import Asking, gather, gather_about
+from .overview import Overview, look_over
 from .seen import seen_job
 from .status import JobStatus, status_of
 from .timeline import Moment, tell
@@ -110,6 +111,11 @@ class Jobs:
         scope = self._authority.look(by, Action.JOBS_LOOK, Target(name="all jobs"))
         return self._store.counts(scope.tenant)
 
+    def overview(self, *, by: Actor) -> Overview:
+        """Who relays, what waits and for how long, which replays are not over: as far as the actor is told. Raises ``NotAllowed``."""
+        self._authority.look(by, Action.JOBS_LOOK, Target(name="all jobs"))
+        return look_over(self._store, by.tenant)
+
     def timeline(self, id: str, *, by: Actor) -> builtins.list[Moment]:
         """What happened to a job, the oldest first, as far as it is kept. Raises ``NotFound``, ``NotAllowed``."""
         return tell(self.get(id, by=by), reversed(self._store.audited(job=id, limit=_ENTRIES)))
@@ -126,13 +132,15 @@ class Jobs:
     def explain(self, id: str | None = None, *, by: Actor) -> builtins.list[Blocker]:
         """Why a job is not running, the root first; without a job, what stalls the whole system (empty: nothing).
 
+        An actor with a tenant is told of what is that tenant's, and of what all share in that nobody relays, works or answers: no queue of the system,
+        no number of what others have there, and not what the broker says.
         Asks the store, the broker and the workers, for a few seconds at most. Raises ``NotFound``, ``NotAllowed``.
         """
         if id is None:
             self._authority.look(by, Action.JOBS_LOOK, Target(name="the whole system"))
             return explain_system(gather(self._store, self._settings, self._asking, tenant=by.tenant))
         job = self.get(id, by=by)
-        facts = gather(self._store, self._settings, self._asking, [job.queue])
+        facts = gather(self._store, self._settings, self._asking, [job.queue], by.tenant)
         # as it is after the facts were gathered, so that it is not judged by what has changed meanwhile
         now = self._store.job(id) or job
         return explain_job(facts, gather_about(self._store, now, self._knows, by.may_see))

@@ -72,7 +72,7 @@ class Keys:
 
     def status(self, *, by: Actor) -> list[KeyUse]:
         """Every key that this process has, or that something in the store takes. Reads every row once. Raises ``NotAllowed``."""
-        self._authority.look(by, Action.KEYS_LOOK, Target(name="keys"))
+        self._authority.look(by, Action.KEYS_LOOK, _target(by, "keys"))
         used: dict[str, Counter[CiphertextKind]] = {key: Counter() for key in self._encryption.keys}
         for page in self._pages(but=None, brief=True):
             for text in page:
@@ -94,7 +94,7 @@ class Keys:
         if not self._encryption.keys:
             raise ConfigurationError("encryption_keys is not set here: there is no key to put what is stored under.")
         renewed, unknown, damaged = 0, Counter[str](), list[str]()
-        target = Target(name=f"key {self._encryption.keys[0]}")
+        target = _target(by, f"key {self._encryption.keys[0]}")
         with self._authority.act(by, Action.KEYS_ROTATE, target, reason) as acting:
             for page in self._pages(but=self._encryption.keys[0], brief=False):
                 for text in page:
@@ -120,6 +120,11 @@ class Keys:
         if not self._encryption.knows(key):
             return "missing"
         return "encrypts" if self._encryption.on and key == self._encryption.keys[0] else "decrypts"
+
+
+def _target(by: Actor, named: str) -> Target:
+    """Keys are no tenant's, so an actor with one is refused."""
+    return Target(name=named, tenant=None if by.tenant is None else "")
 
 
 def unknown_keys(store: Store, encryption: Encryption) -> set[str]:

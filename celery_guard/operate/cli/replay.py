@@ -114,7 +114,7 @@ def _show_preview(say: Callable[[str], None], seen: Preview) -> None:
 
 
 def _say_who_drives(target: Target, id: str) -> None:
-    alive = any(beat.live and beat.name.startswith("relay:") for beat in target.store.heartbeats())
+    alive = any(beat.live and beat.is_relay for beat in target.store.heartbeats())
     look = target.typed("dlq", "replays", id)
     target.terminal.note(
         f"Look at it: {look}"

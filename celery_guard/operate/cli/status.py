@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_guard.job.replay import OPEN
 from celery_guard.job.state import State
 
 from .filters import actor_options
@@ -18,12 +17,9 @@ from .words import ago, record, span, when
 
 if TYPE_CHECKING:
     from celery_guard.flow.admin.actor import Actor
-    from celery_guard.job.replay import Replay
-    from celery_guard.store.protocol import Heartbeat
+    from celery_guard.flow.admin.overview import Overview
 
 __all__ = ["status"]
-
-_RELAY = "relay:"
 
 
 @click.command()
@@ -33,47 +29,43 @@ _RELAY = "relay:"
 def status(target: Target, by: Actor) -> None:
     """Who was heard lately, what waits, and for how long.
 
-    Exit status 1 if no relay is alive while jobs are due, published or running: nobody would bring them back.
+    Exit status 1 if no relay is alive while jobs are due, published or running: nobody would bring them back. With --scope: that tenant's
+    jobs and replays, whether a relay is alive, and no names; exit status 1 if none is while one of those jobs waits or runs.
     """
-    beats, counts, due = target.store.heartbeats(), target.admin.jobs.counts(by=by), target.store.next_due()
-    replays = target.store.replays(states=OPEN, tenant=by.tenant)
-    relays = [beat for beat in beats if beat.name.startswith(_RELAY) and beat.live]
-    is_due = due is not None and due <= timedelta(0)
-    stuck = not relays and (is_due or any(counts.get(state) for state in (State.SENT, State.RUNNING)))
+    found = target.admin.jobs.overview(by=by)
     if target.terminal.as_json:
         target.terminal.json(
             {
-                "well": not stuck,
-                "relays_alive": len(relays),
-                "next_due_in": record(due),
-                "counts": {state.value: counts.get(state, 0) for state in State},
-                "replays": record(replays),
-                "heartbeats": record(list(beats)),
+                "well": found.well,
+                "relays_alive": found.relays_alive,
+                "next_due_in": record(found.due),
+                "counts": {state.value: found.counts.get(state, 0) for state in State},
+                "replays": record(list(found.replays)),
+                "heartbeats": None if found.heartbeats is None else record(list(found.heartbeats)),
             }
         )
     else:
-        _show(target, beats, relays, due, replays)
-        waiting = [(state.value, counts[state]) for state in State if counts.get(state)]
+        _show(target, found)
+        waiting = [(state.value, found.counts[state]) for state in State if found.counts.get(state)]
         target.terminal.say()
         target.terminal.listing(
             waiting, (Column("state", lambda row: row[0]), Column("jobs", lambda row: str(row[1]))), "no jobs"
         )
-    if stuck:
+    if not found.well:
         target.terminal.note(
             f"Jobs are under way and no relay is alive: start a worker, or type: {target.typed('relay')}"
         )
         click.get_current_context().exit(1)
 
 
-def _show(
-    target: Target, beats: list[Heartbeat], relays: list[Heartbeat], due: timedelta | None, replays: list[Replay]
-) -> None:
+def _show(target: Target, found: Overview) -> None:
+    beats = found.heartbeats
     target.terminal.details(
         [
             ("store", target.settings.shown_store),
-            ("relays", _heard(relays)),
-            ("due", _due(due)),
-            ("replays", ", ".join(f"{replay.id} is {replay.state}" for replay in replays)),
+            ("relays", _alive(found)),
+            ("due", "" if beats is None else _due(found.due)),
+            ("replays", ", ".join(f"{replay.id} is {replay.state}" for replay in found.replays)),
         ]
     )
     if beats:
@@ -91,11 +83,12 @@ def _show(
         )
 
 
-def _heard(relays: list[Heartbeat]) -> str:
+def _alive(found: Overview) -> str:
     """A process that was killed says nothing, and counts as alive for a little while."""
-    if not relays:
+    if not found.relays_alive:
         return "none is alive"
-    return f"{len(relays)} alive, last heard {', '.join(ago(beat.beat) for beat in relays)}"
+    heard = [ago(beat.beat) for beat in found.heartbeats or () if beat.is_relay and beat.live]
+    return f"{found.relays_alive} alive" + (f", last heard {', '.join(heard)}" if heard else "")
 
 
 def _due(due: timedelta | None) -> str:

@@ -72,7 +72,7 @@ class Guarded(Import):
             beats = self._store.heartbeats()
         except StoreError:
             return ()
-        return [int(beat.token.split(":")[1]) for beat in beats if beat.name.startswith("relay:")]
+        return [int(beat.token.split(":")[1]) for beat in beats if beat.is_relay]
 
     def jobs(self) -> tuple[int, list[str]]:
         dead: list[str] = []

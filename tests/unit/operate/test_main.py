@@ -129,6 +129,32 @@ def test_status_is_well_unless_jobs_are_under_way_and_nobody_relays(
     assert as_json["counts"]["pending"] == 3
 
 
+@pytest.mark.parametrize(
+    ("beats", "own", "status"),
+    [
+        ([beat()], {State.PENDING: 3}, 0),
+        ([], {State.PENDING: 3}, 1),
+        ([], {State.RUNNING: 1}, 1),
+        ([beat(live=False), beat("worker:a")], {State.SENT: 1}, 1),
+        ([], {State.SUCCEEDED: 1, State.DEAD: 1}, 0),
+        ([], {}, 0),
+    ],
+)
+def test_status_tells_an_actor_of_one_tenant_whether_anybody_relays_and_of_nobody_else(
+    run: Run, beats: list[Heartbeat], own: dict[State, int], status: int
+) -> None:
+    # what is due, and for whom, is not asked
+    store = Canned(heartbeats=beats, counts=own)
+    result = run("status", "--scope", "acme", store=store)
+    assert result.exit_code == status
+    alive = sum(one.live and one.name == "relay:0" for one in beats)
+    assert f"relays  {f'{alive} alive' if alive else 'none is alive'}\n" in result.stdout
+    assert not any(name in result.output for name in ("host:7", "relay:0", "worker:a", "due  "))
+    as_json = answer_of(run("status", "--scope", "acme", "--json", store=store))
+    assert (as_json["heartbeats"], as_json["next_due_in"], as_json["well"]) == (None, None, not status)
+    assert [args for name, args, _ in store.asked if name == "counts"] == [("acme",)] * 2
+
+
 def test_status_shows_for_how_long_the_oldest_waits(run: Run) -> None:
     store = Canned(heartbeats=[beat()], counts={}, next_due=timedelta(seconds=-192))
     assert "the oldest for 3m 12s" in run("status", store=store).stdout

@@ -225,6 +225,42 @@ def test_since_when_there_is_no_relay_is_said_where_it_is_known() -> None:
     assert "not known" in found.what
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"relays": ()}, []),
+        ({"relays": (), "own": {State.SUCCEEDED: 7}}, []),
+        ({"relays": (), "own": {State.PENDING: 1}}, ["101!"]),
+        ({"own": {State.RUNNING: 1}, "live": Live(broker_out="host db-7: refused")}, ["103!"]),
+        ({"own": {State.SENT: 1}, "live": Live(consumers={})}, ["102!"]),
+        ({"unknown": (job(State.UNKNOWN),)}, ["180!"]),
+        ({"replays": (replay(ReplayState.STOPPED),)}, ["150!"]),
+    ],
+)
+def test_an_actor_of_one_tenant_is_told_what_is_its_own_and_nothing_of_what_others_have_in_a_queue(
+    given: dict[str, Any], expected: list[str]
+) -> None:
+    others = queue(pending=61, sent=62, running=63, oldest_due=LONG_AGO, oldest_sent=LONG_AGO, last_start=LONG_AGO)
+    found = explain_system(facts(**{"own": {}, "backlog": others, **given}))
+    assert codes(found) == expected
+    assert not any(said in blocker.what for blocker in found for said in ("slow", "61", "62", "63", "db-7"))
+
+
+@pytest.mark.parametrize(
+    ("live", "code"),
+    [(Live(consumers={}), "120"), (Live(), "122"), (Live(consumers={"slow": ("w",)}, depths={"slow": 44}), "122")],
+)
+def test_of_one_job_an_actor_of_its_tenant_is_told_why_it_waits_and_no_numbers_of_its_queue(
+    live: Live, code: str
+) -> None:
+    others = queue(sent=42, running=43, oldest_sent=LONG_AGO, last_start=LONG_AGO)
+    [found] = explain_job(facts(own={State.SENT: 1}, backlog=others, live=live), Subject(job=SENT))
+    assert found.code == f"EXPLAIN-{code}"
+    assert "slow" in found.what
+    assert not any(said in found.what for said in ("43", "44", "1800 s", "last start"))
+    assert found.since in (None, AGO)
+
+
 def test_every_answer_has_a_code_of_the_table_and_none_is_empty() -> None:
     seen = set()
     states = [(state, reason) for state in State for reason in (None, *Reason)]

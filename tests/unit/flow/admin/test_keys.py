@@ -10,7 +10,8 @@ from celery_guard import ConfigurationError, NotAllowed, ReasonMissing
 from celery_guard.flow.admin.actor import Action, Actor, Role, by_role
 from celery_guard.flow.admin.audit import Authority
 from celery_guard.flow.admin.keys import Keys, KeyUse, Rotated, unknown_keys
-from celery_guard.job.encryption import MESSAGE, MESSAGE_END, NO_ENCRYPTION, Encryption
+from celery_guard.job.audit import Outcome
+from celery_guard.job.encryption import MESSAGE, MESSAGE_END, NO_ENCRYPTION, Encryption, key_of
 from celery_guard.job.row import StoredPayload
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import new_job
@@ -101,6 +102,19 @@ def test_a_rotation_is_an_operators_takes_a_reason_and_is_in_the_audit(store: St
     keys(store).rotate(by=ANN, reason="yearly")
     row = store.audited(action=Action.KEYS_ROTATE.value)[0]
     assert (row.actor, row.reason, row.detail) == ("ann", "yearly", "1 renewed")
+
+
+def test_keys_are_no_tenants_so_its_actor_neither_counts_nor_rotates_them(store: Store) -> None:
+    id = sent(store, old)
+    eve = Actor("eve", Role.ADMIN, tenant="acme")
+    with pytest.raises(NotAllowed, match="sees no other"):
+        keys(store).status(by=eve)
+    with pytest.raises(NotAllowed, match="sees no other"):
+        keys(store).rotate(by=eve, reason="curious")
+    payload = store.payload(id)
+    assert payload is not None
+    assert key_of(payload) == old.keys[0]
+    assert [row.outcome for row in store.audited(actor="eve")] == [Outcome.REFUSED, Outcome.REFUSED]
 
 
 def test_without_keys_there_is_nothing_to_rotate_to(store: Store) -> None:
