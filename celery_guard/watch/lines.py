@@ -138,6 +138,11 @@ def _by_others(event: Event) -> _Line | None:
 
 def _settled(event: Settled) -> _Line:
     claim = event.claim
+    if event.state is State.PENDING and event.reason in (Reason.HELD_VERSION, Reason.HELD_ENCRYPTION):
+        # noted when the wait began, in the guard's own words
+        level, why = (logging.INFO, "") if event.failure is None else (logging.WARNING, f": {event.failure.message}")
+        text = f"its body does not begin here, {_next(event.state, event.reason, event.delay)}{why}"
+        return _of(claim, level, text, _move(State.RUNNING, event.state), event.failure)
     level = logging.ERROR if event.state is State.DEAD else logging.INFO
     text = (
         f"attempt {claim.attempt} took {event.elapsed.total_seconds():.3f} s, "

@@ -16,7 +16,7 @@ from typing import Any
 
 from celery_guard.contract.sensitive import NOTHING_HIDDEN, Hidden
 
-__all__ = ["FIELDS", "JobFields", "begin", "describing", "end", "hidden_here", "install", "know"]
+__all__ = ["FIELDS", "JobFields", "begin", "describing", "end", "hidden_here", "hide", "install", "know"]
 
 #: Attributes of a record inside a job. Those of which nothing is known are not set.
 FIELDS = {
@@ -72,6 +72,12 @@ def begin(hidden: Hidden = NOTHING_HIDDEN, **fields: Any) -> _Tokens:
 def hidden_here() -> Hidden:
     """What no record of this context may say."""
     return _hidden.get()
+
+
+def hide(hidden: Hidden) -> None:
+    """No record of the job of this context says what is ``hidden``, which may grow; nothing is changed outside of one."""
+    if _about.get() is not None:
+        _hidden.set(hidden)
 
 
 def know(**fields: Any) -> None:

@@ -50,6 +50,7 @@ from celery_guard.job.outcome import (
 )
 from celery_guard.job.row import NewJob, StoredPayload, StoredResult
 from celery_guard.job.state import Reason
+from celery_guard.watch import logs
 from celery_guard.watch.tracing import RunFacts, RunSpan
 
 from .attempt import CeleryAttempt, collecting, current_attempt
@@ -102,6 +103,8 @@ class CeleryBody:
         self.process_ends: BaseException | None = None
         #: What nothing that is written or told of this delivery may show.
         self.hidden = hidden_of(runtime, task, contract, args, kwargs)
+        # what arrived may have shown less: it was encrypted, or an earlier message
+        logs.hide(self.hidden)
         #: The span of the attempt, once there is one.
         self.span: RunSpan | None = None
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from celery import Celery
 from celery.app.task import Context
+from celery.app.trace import build_tracer
 from celery.exceptions import Ignore
 
 from celery_guard import Contract, EncryptionKeyError, GuardedTask, SettingError
@@ -18,7 +20,7 @@ from celery_guard.flow.admin.actor import Actor, Role
 from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.job.encryption import key_of
 from celery_guard.job.state import Reason, State
-from celery_guard.testing.conformance.builders import NONE, dead
+from celery_guard.testing.conformance.builders import NONE, dead, retried
 from celery_guard.testing.conformance.moves import claim, eventually, found, take
 
 if not os.environ.get("CI"):
@@ -48,6 +50,7 @@ class Side:
         )
         def pay(task: Any, card: str, fails: str | None = None) -> Any:
             self.ran.append(card)
+            logging.getLogger("shop").warning("charging %s", card)
             if fails == "retry":
                 raise task.retry((card,), {"fails": "for good"}, countdown=0)
             if fails:
@@ -60,6 +63,13 @@ class Side:
     def deliver(self, id: str) -> Any:
         """Deliver the message that is stored."""
         return self.receive(self.store.payload(id))
+
+    def trace(self, id: str, message: Any) -> None:
+        """Have Celery's own tracer run this message, with its signals."""
+        args, kwargs, embed = json.loads(message.body)
+        headers = json.loads(message.headers)
+        request = {**headers, **embed, "headers": headers, "hostname": "w@here", "is_eager": False}
+        build_tracer(self.pay.name, self.pay, app=self.app)(id, args, kwargs, request)
 
     def receive(self, message: Any) -> Any:
         """Call the task as a worker's tracer does for this message."""
@@ -115,6 +125,42 @@ def test_what_celery_calls_after_the_body_is_given_the_plain_call(side: Callable
     assert one.heard == [([], {"card": CARD})]
 
 
+def test_what_the_body_logs_of_an_encrypted_call_is_masked(
+    side: Callable[..., Side], caplog: pytest.LogCaptureFixture, plain_records: None
+) -> None:
+    one = side(NEW)
+    id = one.pay.delay(card=CARD).id
+    one.trace(id, one.store.payload(id))
+    assert one.ran == [CARD]
+    assert "charging ***" in caplog.text
+    assert CARD not in caplog.text
+    # and over is over
+    logging.getLogger("shop").warning("an unrelated %s", CARD)
+    assert f"an unrelated {CARD}" in caplog.text
+
+
+def test_what_the_body_logs_of_a_later_message_than_the_one_that_arrived_is_masked(
+    side: Callable[..., Side], caplog: pytest.LogCaptureFixture, plain_records: None
+) -> None:
+    one, other = side(), "4333-3333"
+    id, another = one.pay.delay(card=CARD).id, one.pay.delay(card=other).id
+    first, later = one.store.payload(id), one.store.payload(another)
+    later = replace(later, headers=later.headers.replace(another, id))
+    assert one.store.settle(retried(claim(one.store, id), payload=later))
+    one.trace(id, first)
+    assert one.ran == [other]
+    assert "charging ***" in caplog.text
+    assert other not in caplog.text
+
+
+@pytest.fixture
+def plain_records() -> Iterator[None]:
+    """Records of the process are as they were, afterwards."""
+    plain = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(plain)
+
+
 def test_what_hangs_on_a_job_is_encrypted_with_it_and_follows(side: Callable[..., Side]) -> None:
     one = side(NEW)
     id = one.pay.apply_async((CARD,), link=one.pay.si(card="4222-2222")).id
@@ -126,11 +172,17 @@ def test_what_hangs_on_a_job_is_encrypted_with_it_and_follows(side: Callable[...
     assert one.ran == [CARD, "4222-2222"]
 
 
-def test_a_worker_without_the_key_parks_the_job_and_one_with_it_runs_it(side: Callable[..., Side]) -> None:
+def test_a_worker_without_the_key_parks_the_job_and_one_with_it_runs_it(
+    side: Callable[..., Side], caplog: pytest.LogCaptureFixture
+) -> None:
     sender, without = side(NEW), side(OLD)
     id = sender.pay.delay(CARD).id
-    with pytest.raises(Ignore):
+    with caplog.at_level("WARNING", "celery_guard"), pytest.raises(Ignore):
         without.deliver(id)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"job {id} (pay): its body does not begin here, next attempt in ")
+    assert "(held_encryption): It is encrypted with the key " in said
+    assert said.endswith("To repair: add that key to encryption_keys here.")
     row = found(without.store, id)
     assert (row.state, row.reason, row.attempts, without.ran) == (State.PENDING, Reason.HELD_ENCRYPTION, 0, [])
     assert runtime_of(sender.app).encryption.keys[0] in row.failures[-1].message
