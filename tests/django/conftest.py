@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
+
+from tests.ledger import STACK
 
 STORE = os.environ.get("GUARD_DJANGO_STORE")
 
@@ -23,6 +25,14 @@ else:
     from django.test.runner import DiscoverRunner
 
     django.setup()
+
+    @pytest.fixture(autouse=True)
+    def _on_what(record_property: Callable[[str, object], None]) -> None:
+        """For the guarantee ledger."""
+        from django.db import connection
+
+        database = "mariadb" if connection.vendor == "mysql" else connection.vendor
+        record_property(STACK, f"redis-{database}")
 
     @pytest.fixture(scope="session", autouse=True)
     def databases() -> Iterator[None]:

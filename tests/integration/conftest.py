@@ -15,6 +15,7 @@ from sqlalchemy.engine import Engine
 from celery_guard.store import open_store
 from celery_guard.testing.databases import database, empty
 from celery_guard.testing.services import POSTGRESQL
+from tests.ledger import STACK
 
 from .fleet import APP, Fleet
 
@@ -43,6 +44,7 @@ def make_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         transport: Mapping[str, Any] | None = None, **conf: Any,
     ) -> Fleet:  # fmt: skip
         broker, store, backend = STACKS[stack]
+        request.node.user_properties.append((STACK, stack))
         folder = tmp_path / f"fleet-{uuid4().hex[:12]}"
         folder.mkdir()
         store_url = own_store or request.getfixturevalue(f"{store}_url")

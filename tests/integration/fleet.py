@@ -208,10 +208,11 @@ class Fleet:
         return [line[0] for line in self.lines()]
 
     def lines(self) -> list[list[Any]]:
-        """[what, job id, attempt, fence] of each mark."""
+        """[what, job id, attempt, fence] of each mark; a line that is being written is none yet."""
         if not self.effects.exists():
             return []
-        return [json.loads(line) for line in self.effects.read_text().splitlines()]
+        whole, _, _ = self.effects.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def counted(self) -> Counter[str]:
         return Counter(self.marks())

@@ -118,8 +118,8 @@ def test_a_broadcast_that_only_a_worker_has_heard_cancels_the_row_of_a_job_that_
     app = fleet.app
     fleet.worker()
     control = app.app.control
-    assert control.revoke_by_stamped_headers({"batch": ["bad"]}, reply=True, timeout=30)
-    assert Control.revoke(control, "by-id", reply=True, timeout=30)
+    assert control.revoke_by_stamped_headers({"batch": ["bad"]}, reply=True, timeout=30, limit=1)
+    assert Control.revoke(control, "by-id", reply=True, timeout=30, limit=1)
     stamped = app.note.si("stamped")
     stamped.stamp(batch="bad")
     good = app.note.si("good")
