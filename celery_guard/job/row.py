@@ -52,6 +52,8 @@ class NewJob:
     root_id: str | None = None
     group_id: str | None = None
     correlation_id: str | None = None
+    #: The name of the schedule that sent it.
+    schedule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ class Job:
     root_id: str | None = None
     group_id: str | None = None
     correlation_id: str | None = None
+    #: The name of the schedule that sent it.
+    schedule: str | None = None
     #: What the attempt that runs has said of how far it is, or the last one that ran.
     progress: Progress | None = None
     failure_class: str | None = None

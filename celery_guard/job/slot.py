@@ -20,9 +20,10 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from typing import Any
 from uuid import UUID, uuid5
 
-__all__ = ["Cron", "Every", "Slot"]
+__all__ = ["Cron", "Every", "Slot", "schedule_name"]
 
 #: Of the names of slots. Never changes, or two versions of the guard would send the same slot.
 _NAMESPACE = UUID("6d1b3f3c-8a50-4d3a-9a6e-0f5a6a4f7c21")
@@ -30,8 +31,16 @@ _NAMESPACE = UUID("6d1b3f3c-8a50-4d3a-9a6e-0f5a6a4f7c21")
 #: A 29th of February may be eight years away.
 _FARTHEST = 366 * 8
 
+#: As much as every store keeps of a name.
+_LONGEST_NAME = 255
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
 _ALL_HOURS = frozenset(range(24))
+
+
+def schedule_name(name: Any) -> str:
+    """A schedule's name as rows and metrics have it."""
+    return str(name)[:_LONGEST_NAME]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,10 @@ class Every:
         begun = naive - (naive - _EPOCH) % self.stretch
         return begun.replace(tzinfo=local.tzinfo, fold=local.fold).astimezone(timezone.utc)
 
+    def expected_since(self, now: datetime) -> datetime:
+        """The latest instant since which a run must have begun: it may come at any time of its stretch, so when the stretch before this one began."""
+        return self.latest(self.latest(now) - timedelta(microseconds=1))
+
 
 @dataclass(frozen=True, slots=True)
 class Cron:
@@ -88,6 +101,10 @@ class Cron:
                     if begun:
                         return max(begun)
         return None
+
+    def expected_since(self, now: datetime) -> datetime | None:
+        """The latest instant since which a run must have begun: the slot itself."""
+        return self.latest(now)
 
     def _allows(self, day: date) -> bool:
         return day.month in self.months and day.day in self.days and day.isoweekday() % 7 in self.weekdays

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-__all__ = ["BOUNDS", "Count", "Counted", "Standing"]
+__all__ = ["BOUNDS", "INSTANTS", "Count", "Counted", "Standing"]
 
 
 class Count(str, Enum):
@@ -49,8 +49,10 @@ class Count(str, Enum):
     CANCEL = "cancel"
     CANCEL_TIME = "cancel_time"
     CANCEL_WITHIN = "cancel_within"
-    #: No count: the instant of the last success, in microseconds since the epoch.
+    #: When a job of the task last succeeded.
     LAST_SUCCESS = "last_success"
+    #: The same of the jobs that a schedule has sent. Its name stands where others have the task.
+    SCHEDULE_SUCCESS = "schedule_success"
 
     __str__ = str.__str__
 
@@ -59,6 +61,9 @@ class Count(str, Enum):
         """What a store calls so; None for what a newer release counts, which this one leaves as it is."""
         return cls(word) if word in cls._value2member_map_ else None
 
+
+#: What is no total but the instant at which something last happened, in microseconds since the epoch.
+INSTANTS = (Count.LAST_SUCCESS, Count.SCHEDULE_SUCCESS)
 
 #: The bounds of the two histograms, in seconds.
 BOUNDS = (0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -69,6 +74,7 @@ class Counted:
     """One total since the store was made. A label that does not apply is empty."""
 
     what: Count
+    #: For ``SCHEDULE_SUCCESS`` the schedule.
     task: str
     total: int
     state: str = ""

@@ -83,6 +83,15 @@ RULES = (
         "{{ $value | humanize }} calls within 15 minutes were refused.",
     ),
     Rule(
+        "GuardScheduleLate",
+        "max by (schedule) ({p}schedule_last_success_timestamp_seconds) < "
+        "max by (schedule) ({p}schedule_expected_since_timestamp_seconds offset 1h) and "
+        "(max by (schedule) ({p}schedule_last_success_timestamp_seconds) > 0 or "
+        "max by (schedule) (changes({p}schedule_expected_since_timestamp_seconds[7d:10m] offset 1h)) > 0)",
+        "5m", "warning", "{{ $labels.schedule }} has not succeeded since it was to run",
+        "It was to run more than an hour ago. It last succeeded at {{ $value | humanizeTimestamp }} (1970: never).",
+    ),
+    Rule(
         "GuardReplayWaits", 'sum by (state) ({p}open_replays{{state=~"stopped|paused|building"}}) > 0', "15m", "warning",
         "A replay of dead letters is {{ $labels.state }}",
         "{{ $value }} replays send nothing until a person resumes or aborts them.",

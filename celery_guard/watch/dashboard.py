@@ -58,6 +58,10 @@ PANELS = (
             ("sum(rate({p}replays_total[{r}]))", "replays"),
         ),
     ),
+    Panel(
+        "Schedules", "How long ago what each has sent last succeeded.", "s",
+        (("time() - max by (schedule) ({p}schedule_last_success_timestamp_seconds > 0)", "{{{{schedule}}}}"),),
+    ),
     Panel("Replays", "Not over: stopped, paused and building ones wait for a person.", "short", (("{p}open_replays", "{{{{state}}}}"),)),
     Panel(
         "Run time", "Of the last attempt of a job that ended: half of them, and 19 of 20.", "s",

@@ -2,7 +2,8 @@
 
 So one place tells all of it, for every worker, relay and publisher; a child that was recycled or killed has not taken its numbers
 with it; and what is shown is what the rows say. Nothing is labelled with what has no end: no id, no key, no message, no host, no tenant. Tasks
-are those of the app, and queues the first :data:`QUEUES` that were seen; everything else is ``other``.
+are those of the app, schedules those of the app and the first :data:`SCHEDULES` others, queues the first :data:`QUEUES` that were seen;
+everything else is ``other``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,12 +25,14 @@ from celery_guard.job.state import State
 from celery_guard.job.tally import BOUNDS, Count, Counted, Standing
 from celery_guard.store.protocol import Heartbeat, Store
 
-__all__ = ["OTHER", "PREFIX", "QUEUES", "StoreCollector", "Whose", "registry_of", "text_of"]
+__all__ = ["OTHER", "PREFIX", "QUEUES", "SCHEDULES", "StoreCollector", "Whose", "registry_of", "text_of"]
 
 PREFIX = "celery_guard_"
 OTHER = "other"
 #: As many queues have series of their own.
 QUEUES = 50
+#: As many schedules, beside those that the app itself has.
+SCHEDULES = 50
 
 _MICRO = 1e-6
 
@@ -58,8 +61,8 @@ class Whose:
     owner_of: Callable[[str], str | None]
     #: The tasks that have a guard: they have series from the start, so that a first failure is an increase.
     tasks: tuple[str, ...] = ()
-    #: The task of each schedule.
-    schedules: Mapping[str, str] = field(default_factory=dict)
+    #: Of each schedule, the latest instant since which a run must have begun; None where that is not known.
+    schedules: Mapping[str, Callable[[], datetime | None]] = field(default_factory=dict)
 
 
 def registry_of(store: Store, whose: Whose) -> CollectorRegistry:
@@ -81,6 +84,7 @@ class StoreCollector(Collector):
         self._store = store
         self._whose = whose
         self._queues: set[str] = set()
+        self._others: set[str] = set()
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
@@ -129,7 +133,9 @@ class StoreCollector(Collector):
             "cancel_seconds", "From the wish to cancel a job to its end.", of,
             (Count.CANCEL, Count.CANCEL_TIME, Count.CANCEL_WITHIN), lambda one: (self._task(one.task),), "task",
         )  # fmt: skip
-        yield from self._successes(of[Count.LAST_SUCCESS])
+        last = _last(of[Count.LAST_SUCCESS], lambda one: (self._task(one.task),))
+        yield _gauge("task_last_success_timestamp_seconds", "When a job of the task last succeeded.", last, "task")
+        yield from self._schedules(of[Count.SCHEDULE_SUCCESS])
 
     def _duplicates(self, of: Mapping[Count, list[Counted]]) -> Metric:
         turned_away = _sum(of[Count.DUPLICATE], lambda one: (self._task(one.task), "enqueue"))
@@ -151,16 +157,14 @@ class StoreCollector(Collector):
             family.add_metric(list(series), [*buckets, ("+Inf", total)], times.get(series, 0.0) * _MICRO)
         return family
 
-    def _successes(self, last: Iterable[Counted]) -> Iterator[Metric]:
-        instants: dict[tuple[str, ...], float] = {}
-        for one in last:
-            task = (self._task(one.task),)
-            instants[task] = max(instants.get(task, 0.0), one.total * _MICRO)
-        known = {series: instant for series, instant in instants.items() if instant}
-        yield _gauge("task_last_success_timestamp_seconds", "When a job of the task last succeeded.", known, "task")
-        schedules = {(name, task): known.get((task,), 0.0) for name, task in self._whose.schedules.items()}
-        text = "When a job of a schedule's task last succeeded; 0: never."
-        yield _gauge("schedule_last_success_timestamp_seconds", text, schedules, "schedule", "task")
+    def _schedules(self, last: Iterable[Counted]) -> Iterator[Metric]:
+        never = {(name,): 0.0 for name in self._whose.schedules}
+        instants = never | _last(last, lambda one: (self._schedule(one.task),))
+        text = "When a job that the schedule sent last succeeded; 0: never."
+        yield _gauge("schedule_last_success_timestamp_seconds", text, instants, "schedule")
+        expected = {(name,): since.timestamp() for name, of in self._whose.schedules.items() if (since := of())}
+        text = "Since when a run of the schedule must have begun."
+        yield _gauge("schedule_expected_since_timestamp_seconds", text, expected, "schedule")
 
     # -- gauges ---------------------------------------------------------------------------------------------------
 
@@ -205,9 +209,17 @@ class StoreCollector(Collector):
         return (self._whose.owner_of(task) if self._whose.knows(task) else None) or "nobody"
 
     def _queue(self, queue: str) -> str:
-        if len(self._queues) < QUEUES:
-            self._queues.add(queue)
-        return queue if queue in self._queues else OTHER
+        return _one_of(self._queues, QUEUES, queue)
+
+    def _schedule(self, name: str) -> str:
+        return name if name in self._whose.schedules else _one_of(self._others, SCHEDULES, name)
+
+
+def _one_of(seen: set[str], most: int, name: str) -> str:
+    """The name, if it is one of the first that were seen."""
+    if len(seen) < most:
+        seen.add(name)
+    return name if name in seen else OTHER
 
 
 def _of_relays(due: timedelta | None, beats: Iterable[Heartbeat]) -> Iterator[Metric]:
@@ -230,6 +242,15 @@ def _sum(counted: Iterable[Counted], labels_of: Callable[[Counted], tuple[str, .
     found: dict[tuple[str, ...], float] = defaultdict(float)
     for one in counted:
         found[labels_of(one)] += one.total
+    return found
+
+
+def _last(counted: Iterable[Counted], labels_of: Callable[[Counted], tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+    """The latest instant of each series that has one."""
+    found: dict[tuple[str, ...], float] = {}
+    for one in counted:
+        if one.total:
+            found[labels_of(one)] = max(found.get(labels_of(one), 0.0), one.total * _MICRO)
     return found
 
 

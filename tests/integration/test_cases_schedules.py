@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 
 import pytest
+
+from celery_guard.job.tally import Count
 
 from .fleet import Fleet, eventually
 
 pytestmark = pytest.mark.integration
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEDULE = {"often": {"task": "tests.integration.app.tick", "schedule": 1.0}}
 
 
@@ -36,7 +40,10 @@ def test_sched_1_a_slot_that_two_beats_send_runs_once_and_knows_which_it_is(make
     fleet.worker("threads")
     fleet.all_quiet()
     assert fleet.counted() == {f"tick {slot}": 1 for slot in slots(fleet)}
-    assert {job.state.value for job in fleet.store.jobs(limit=1000)} == {"succeeded"}
+    jobs = fleet.store.jobs(limit=1000)
+    assert {(job.state.value, job.schedule) for job in jobs} == {("succeeded", "often")}
+    [last] = [one.total for one in fleet.store.counted() if one.what is Count.SCHEDULE_SUCCESS and one.task == "often"]
+    assert last == max((job.finished - EPOCH) // timedelta(microseconds=1) for job in jobs if job.finished is not None)
 
 
 def test_sched_1_runs_with_one_process_to_themselves_do_not_overlap_and_a_slot_that_waited_too_long_is_recorded(

@@ -98,7 +98,8 @@ def test_new_code_first_is_refused_until_the_tables_are_upgraded_and_its_publish
     fleet: TwoVersions,
 ) -> None:
     begin(fleet, "a")
-    for words in (("worker", "-P", "solo"), ("guard", "relay")):
+    beat = ("beat", "-s", str(fleet.folder / "schedule"))
+    for words in (("worker", "-P", "solo"), ("guard", "relay"), beat):
         refused = fleet.start("new", *words)
         assert refused.process.wait(100) != 0
         assert "guard store upgrade" in refused.output()

@@ -18,12 +18,13 @@ from typing import Any
 from celery.local import Proxy
 from celery.schedules import crontab, schedule
 
-from celery_guard.job.slot import Cron, Every, Slot
+from celery_guard.errors import GuardError, StoreUnavailableError
+from celery_guard.job.slot import Cron, Every, Slot, schedule_name
 
 from .runtime import ATTRIBUTE
-from .slots import scheduled
+from .slots import Due, scheduled
 
-__all__ = ["attach", "slot_of"]
+__all__ = ["attach", "expected_since", "slot_of"]
 
 logger = logging.getLogger("celery_guard.beat")
 
@@ -36,9 +37,20 @@ def attach(sender: Any) -> None:
     scheduler = sender.scheduler
     runtime = scheduler.app.__dict__.get(ATTRIBUTE)
     if runtime is not None and runtime.meant and "apply_async" not in vars(scheduler):
+        _refuse_old_tables(runtime)
         ticks = _Ticks(scheduler)
         scheduler.reserve, scheduler.apply_async = ticks.reserve, ticks.apply_async
         scheduler.__dict__.setdefault("producer", Proxy(cache(partial(type(scheduler).producer.func, scheduler))))
+
+
+def _refuse_old_tables(runtime: Any) -> None:
+    """On older tables each slot would be an error, and Celery does not send it again. A beat that starts later sends the latest one."""
+    try:
+        runtime.store.check()
+    except StoreUnavailableError as error:
+        logger.error("the store cannot be reached yet; a slot that begins before it can is left out: %s", error)
+    except GuardError as error:
+        raise SystemExit(f"The beat does not start [{error.code}]: {error}") from error
 
 
 class _Ticks:
@@ -58,7 +70,7 @@ class _Ticks:
 
     def apply_async(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            with scheduled(entry.task, partial(self._slot, entry)):
+            with scheduled(Due(entry.task, partial(self._slot, entry), _name(entry))):
                 return self._apply_async(entry, *args, **kwargs)
         finally:
             self._due.pop(entry.name, None)
@@ -79,16 +91,31 @@ def slot_of(entry: Any, found_due: datetime | None = None) -> Slot | None:
     return Slot(str(entry.name), str(entry.task), instant)
 
 
+def expected_since(due: Any) -> datetime | None:
+    """The latest instant since which a run of the schedule must have begun; None where that is not known."""
+    slots = _slots(due)
+    return None if slots is None else slots.expected_since(due.maybe_make_aware(due.now()))
+
+
+def _name(entry: Any) -> str | None:
+    # clocked: it runs once, and there may be any number of such names
+    return None if hasattr(entry.schedule, "clocked_time") else schedule_name(entry.name)
+
+
 def _latest(due: Any, found_due: datetime | None) -> datetime | None:
     once = getattr(due, "clocked_time", None)
     if isinstance(once, datetime):
         aware: datetime = due.maybe_make_aware(once)
         return aware.astimezone(timezone.utc)
+    slots = _slots(due)
+    return None if slots is None else slots.latest(due.maybe_make_aware(found_due or due.now()))
+
+
+def _slots(due: Any) -> Cron | Every | None:
     for kind in (crontab, schedule):
         # one that computes in its own way has slots of its own
         if isinstance(due, kind) and type(due).remaining_estimate is kind.remaining_estimate:
-            now = due.maybe_make_aware(found_due or due.now())
-            return _cron(due).latest(now) if kind is crontab else _every(due).latest(now)
+            return _cron(due) if kind is crontab else _every(due)
     return None
 
 

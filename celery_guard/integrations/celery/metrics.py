@@ -10,13 +10,19 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Collection
+from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps
+from celery import Celery, bootsteps
+from celery.beat import ScheduleEntry
 
 from celery_guard.errors import ConfigurationError, GuardError, SettingError
+from celery_guard.job.slot import schedule_name
 
+from .beat import expected_since
 from .runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
@@ -33,10 +39,17 @@ def whose_of(runtime: Runtime) -> Whose:
     from celery_guard.watch.metrics import Whose
 
     app = runtime.app
-    schedules = {str(name): str(entry["task"]) for name, entry in (app.conf.beat_schedule or {}).items()}
     own = (name for name in sorted(app.tasks) if not name.startswith(("celery.", "celery_guard.")))
     guarded = tuple(name for name in own if runtime.contract_of(app.tasks[name]) is not None)
-    return Whose(runtime.knows, lambda task: runtime.contract_named(task).owner, guarded, schedules)
+    return Whose(runtime.knows, lambda task: runtime.contract_named(task).owner, guarded, _schedules(app, guarded))
+
+
+def _schedules(app: Celery, guarded: Collection[str]) -> dict[str, Callable[[], datetime | None]]:
+    """Since when each schedule must have run. Those of tasks without a guard leave nothing in the store."""
+    entries = (ScheduleEntry(app=app, name=name, **entry) for name, entry in (app.conf.beat_schedule or {}).items())
+    return {
+        schedule_name(entry.name): partial(expected_since, entry.schedule) for entry in entries if entry.task in guarded
+    }
 
 
 def make_registry(runtime: Runtime) -> Any:

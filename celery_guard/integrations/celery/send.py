@@ -17,6 +17,7 @@ a task without a guard elsewhere                       Celery's own send, untouc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ from .logged import call_without_values
 from .passage import open_door
 from .private import hidden_of, said_safely
 from .result import handle_on, marked
-from .slots import answer_for, slot_for, with_slot
+from .slots import answer_for, due_for, with_slot
 from .traced import building
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Sender:
     ) -> Any:  # fmt: skip
         gather, door = collector(), self._door()
         by_celery = gather is not None and gather.by_celery
-        slot = slot_for(name) if contract is not None and task_id is None else None
+        due = due_for(name) if contract is not None and task_id is None else None
+        slot = None if due is None else due.slot()
         if slot is not None:
             task_id, options = slot.id, with_slot(slot, options)
         wired = self._wired(task, contract, args, kwargs, gather)
@@ -131,6 +133,8 @@ class Sender:
             attempt.kept = draft
             return captured.result
         job = self._row(draft, contract, task)
+        if due is not None:
+            job = replace(job, schedule=due.schedule)
         if gather is not None:
             gather.jobs.append(job)
             gather.results.append(captured.result)

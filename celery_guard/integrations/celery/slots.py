@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from celery_guard.job.verdict import Conflict, Duplicate, Enqueued
@@ -13,34 +14,45 @@ from celery_guard.job.verdict import Conflict, Duplicate, Enqueued
 if TYPE_CHECKING:
     from celery_guard.job.slot import Slot
 
-__all__ = ["SLOT_HEADER", "answer_for", "scheduled", "slot_for", "with_slot"]
+__all__ = ["SLOT_HEADER", "Due", "answer_for", "due_for", "scheduled", "with_slot"]
 
 logger = logging.getLogger("celery_guard.enqueue")
 
 #: The message header that tells a body which slot of its schedule it is: an instant in ISO 8601.
 SLOT_HEADER = "guard_slot"
 
-#: What a schedule sends right now: the task, and how to work out the slot.
-_due: ContextVar[tuple[str, Callable[[], Slot | None]] | None] = ContextVar("celery_guard_due", default=None)
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a schedule sends right now."""
+
+    task: str
+    #: How to work out the slot; None: the schedule does not say its slots.
+    slot: Callable[[], Slot | None]
+    #: The schedule's name, as far as rows keep it; None where it has one run only.
+    schedule: str | None
+
+
+_due: ContextVar[Due | None] = ContextVar("celery_guard_due", default=None)
 
 
 @contextmanager
-def scheduled(task: str, slot: Callable[[], Slot | None]) -> Iterator[None]:
-    """Send inside the block what a schedule is for: the task of this name, once, is sent for the slot."""
-    token = _due.set((task, slot))
+def scheduled(due: Due) -> Iterator[None]:
+    """Send inside the block what a schedule is for: its task, once, is sent for the slot."""
+    token = _due.set(due)
     try:
         yield
     finally:
         _due.reset(token)
 
 
-def slot_for(task: str) -> Slot | None:
-    """The slot that a send is for. What else is sent meanwhile, by an overridden ``apply_async``, has none."""
+def due_for(task: str) -> Due | None:
+    """What a send is for. What else is sent meanwhile, by an overridden ``apply_async``, is for no schedule."""
     due = _due.get()
-    if due is None or due[0] != task:
+    if due is None or due.task != task:
         return None
     _due.set(None)
-    return due[1]()
+    return due
 
 
 def with_slot(slot: Slot, options: dict[str, Any]) -> dict[str, Any]:

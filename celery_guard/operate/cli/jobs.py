@@ -179,6 +179,7 @@ def _lines(job: Job) -> list[tuple[str, str]]:
         ("kept until", when(job.keep_until)),
         ("failed as", f"{job.failure_class} (cause {job.cause})" if job.failure_class else ""),
         ("progress", progress_of(job)),
+        ("schedule", job.schedule or ""),
         ("parent", job.parent_id or ""),
         ("root", job.root_id if job.root_id and job.root_id != job.id else ""),
         ("group", job.group_id or ""),

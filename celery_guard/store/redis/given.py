@@ -39,6 +39,7 @@ def new_job(new: NewJob, call: str) -> dict[str, Any]:
         root_id=new.root_id,
         group_id=new.group_id,
         correlation_id=new.correlation_id,
+        schedule=new.schedule,
         call=call,
     )
 

@@ -46,7 +46,8 @@ _COUNTS = (
     "interruptions",
 )
 _TEXTS = (
-    "task", "queue", "tenant", "holder", "owner", "parent_id", "root_id", "group_id", "correlation_id", "failure_class", "cause",
+    "task", "queue", "tenant", "holder", "owner", "parent_id", "root_id", "group_id", "correlation_id", "schedule", "failure_class",
+    "cause",
 )  # fmt: skip
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
 

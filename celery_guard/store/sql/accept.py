@@ -90,7 +90,8 @@ def _batches(jobs: Sequence[NewJob], order: Sequence[int]) -> Iterator[list[int]
 def _accept_many(link: Link, jobs: Sequence[NewJob], places: Sequence[int], notify: bool) -> dict[int, Enqueued]:
     """Accept those whose ids and keys are free, in one statement; those that met another job are left for a closer look."""
     given = [_plain(jobs[place], number) for number, place in enumerate(places)]
-    rows = link.rows(statements.accept_many, {"jobs_": json.dumps(given)}, notify)
+    scheduled = any(jobs[place].schedule is not None for place in places)
+    rows = link.rows(statements.accept_many, {"jobs_": json.dumps(given)}, notify, scheduled)
     answers: dict[int, Enqueued] = {}
     for number, accepted, held, free, *_ in rows:
         id = jobs[places[number]].id
@@ -128,6 +129,7 @@ class _Acceptance:
         self._notify = notify
         self._again = again
         self._held_key = None if without_key else new.key
+        self._scheduled = new.schedule is not None
 
     def answer(self, look_first: bool) -> Enqueued:
         new = self._new
@@ -145,13 +147,13 @@ class _Acceptance:
 
     def _insert_at_once(self, values: Mapping[str, Any]) -> Row:
         keyed = values["held_key_"] is not None
-        rows = self._link.rows(statements.accept, values, keyed, self._notify)
+        rows = self._link.rows(statements.accept, values, keyed, self._notify, self._scheduled)
         return rows[0][:5] if rows else (None, None, None, None, True)
 
     def _insert_in_steps(self, values: Mapping[str, Any]) -> bool:
         link = self._link
         new_message = link.inserted(statements.accept_payload, values)
-        accepted = link.inserted(statements.accept_job, values)
+        accepted = link.inserted(statements.accept_job, values, self._scheduled)
         if accepted and not new_message:
             link.changed(statements.replace_payload, values)
         elif new_message and not accepted:
@@ -221,6 +223,7 @@ def _values(new: NewJob) -> dict[str, Any]:
         "root_id_": new.root_id,
         "group_id_": new.group_id,
         "correlation_id_": new.correlation_id,
+        "schedule_": new.schedule,
         "body_": new.payload.body,
         "headers_": new.payload.headers,
         "delivery_": new.payload.delivery,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from celery_guard.job.tally import Count, Counted, Standing
+from celery_guard.job.tally import INSTANTS, Count, Counted, Standing
 from celery_guard.store.calls import batches
 
 from . import rows
@@ -79,7 +79,8 @@ def fold_rows(connection: Connection, ids: Sequence[str]) -> None:
     if not ids:
         return
     which = job.c.id.in_(ids)
-    found = [*connection.execute(statements.measured(which)), *connection.execute(statements.failed(which))]
+    said = (statements.measured(which), statements.failed(which), statements.scheduled(which))
+    found = [row for statement in said for row in connection.execute(statement)]
     _add(connection, _totals(found))
     connection.execute(statements.folded(ids))
 
@@ -118,7 +119,7 @@ def _totals(found: Iterable[Row]) -> dict[_Series, int]:
 
 def _put(totals: dict[_Series, int], what: str, labels: tuple[str, str, str, str], value: Any) -> None:
     series = (what, *labels)
-    totals[series] = max(totals[series], int(value)) if what == Count.LAST_SUCCESS else totals[series] + int(value)
+    totals[series] = max(totals[series], int(value)) if what in INSTANTS else totals[series] + int(value)
 
 
 def _labels(

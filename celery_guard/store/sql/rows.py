@@ -134,7 +134,7 @@ def attempt(row: RowMapping) -> Attempt:
 _AS_IT_IS = (
     "id", "task", "queue", "priority", "tenant", "holder", "fence", "owner", "generation", "attempts", "crashes",
     "retries", "publications", "refusals", "replays", "interruptions", "parent_id", "root_id", "group_id", "correlation_id",
-    "failure_class", "cause",
+    "schedule", "failure_class", "cause",
 )  # fmt: skip
 _INSTANTS = ("due", "deadline", "sent", "started", "finished", "keep_until")
 

@@ -51,12 +51,13 @@ class TestAccept:
             root_id=new_id(),
             group_id=new_id(),
             correlation_id="request-7",
+            schedule="jede Nacht 🌙",
         )
         accept(store, job)
         row = found(store, job.id)
         for name in ("task", "queue", "kind", "priority", "tenant", "key"):
             assert getattr(row, name) == getattr(job, name), name
-        for name in ("parent_id", "root_id", "group_id", "correlation_id"):
+        for name in ("parent_id", "root_id", "group_id", "correlation_id", "schedule"):
             assert getattr(row, name) == getattr(job, name), name
 
     def test_what_was_not_said_stays_unsaid(self, store: Store) -> None:
@@ -64,7 +65,7 @@ class TestAccept:
         accept(store, job)
         row = found(store, job.id)
         assert (row.priority, row.tenant, row.key, row.holder, row.deadline, row.keep_until) == (None,) * 6
-        assert (row.parent_id, row.root_id, row.group_id, row.correlation_id, row.progress) == (None,) * 5
+        assert (row.parent_id, row.root_id, row.group_id, row.correlation_id, row.schedule, row.progress) == (None,) * 6
 
     @pytest.mark.parametrize("body", [b"", bytes(range(256)) * 5, b"\x00" * 10, "é🎈".encode() * 400_000])
     def test_a_payload_comes_back_byte_for_byte(self, store: Store, body: bytes) -> None:

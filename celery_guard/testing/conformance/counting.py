@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 
 from celery_guard.job.row import StoredPayload
@@ -20,6 +20,7 @@ from .moves import accept, claim, die, eventually, lapse, publish, start, succee
 __all__ = ["TestCounting", "TestStanding"]
 
 TASK = "shop.charge"
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class _Newer(str, Enum):
@@ -36,6 +37,14 @@ def totals(store: Store, task: str = TASK) -> Counter[tuple[str, ...]]:
             labels = (one.what.value, one.state, one.reason, one.failure_class)
             found[tuple(label for label in labels if label)] = one.total
     return found
+
+
+def at_microsecond(store: Store, id: str) -> int:
+    """When a job ended."""
+    found = store.job(id)
+    assert found is not None
+    assert found.finished is not None
+    return (found.finished - EPOCH) // timedelta(microseconds=1)
 
 
 def forget_all(store: Store) -> None:
@@ -192,6 +201,33 @@ class TestCounting:
         second = last()
         store.fold(500)
         assert first < second == last()
+
+    def test_the_last_success_of_a_schedule_is_the_latest_of_what_it_has_sent(self, store: Store) -> None:
+        def last() -> dict[str, int]:
+            return {one.task: one.total for one in store.counted() if one.what is Count.SCHEDULE_SUCCESS}
+
+        granted = [succeed(store, new_job(schedule="nightly"), keep=NONE), succeed(store, new_job(schedule="Nightly"))]
+        first = last()
+        assert first == {
+            name: at_microsecond(store, one.id) for name, one in zip(("nightly", "Nightly"), granted, strict=True)
+        }
+        # what somebody else sent of the task, what failed, and what is still at work
+        succeed(store)
+        died = die(store, new_job(schedule="nightly"))
+        accept(store, new_job(schedule="nightly"), new_job(schedule="often"))
+        assert last() == first
+        while store.fold(500):
+            pass
+        eventually(lambda: store.retain(500))
+        forget_all(store)
+        assert last() == first
+        store.replay([died.id])
+        assert store.settle(succeeded(claim(store, died.id)))
+        second = last()
+        assert second == first | {"nightly": at_microsecond(store, died.id)}
+        assert second["nightly"] > first["nightly"]
+        together(8, lambda number: store.fold(5))
+        assert last() == second
 
     def test_those_who_add_up_at_once_add_each_thing_once(self, store: Store) -> None:
         for _ in range(12):

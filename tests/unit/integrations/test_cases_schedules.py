@@ -248,27 +248,6 @@ def test_sched_1_a_schedule_whose_slots_nobody_knows_is_sent_and_said_aloud(
     assert "schedule odd is a Odd, whose slots the guard does not know" in caplog.text
 
 
-def test_what_has_no_guard_is_sent_by_the_producer_of_the_scheduler_once_it_can_connect(
-    app: Celery, report: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connected: list[Scheduler] = []
-
-    def connect(scheduler: Scheduler) -> Any:
-        connected.append(scheduler)
-        raise ConnectionError("no broker")
-
-    monkeypatch.setattr(Scheduler, "_ensure_connected", connect)
-
-    def plain() -> None: ...
-
-    app.task(plain, name="shop.plain", shared=False)
-    beat = Beat(app, nightly=noon(), plain=noon(task="shop.plain"))
-    beat.start(at(11))
-    beat.tick(at(12))
-    assert [job.task for job in app.guard.store.jobs()] == ["shop.report"]
-    assert set(connected) == {beat.scheduler}
-
-
 def test_sched_1_a_beat_of_an_app_without_a_guard_is_left_alone() -> None:
     plain = Celery("plain", set_as_current=False)
     scheduler = Scheduler(plain, lazy=True)

@@ -23,6 +23,13 @@ from celery_guard.watch.dashboard import PANELS
 
 ROOT = Path(__file__).parents[3]
 
+
+def schedule(last: str, expected: str, labels: str = "") -> dict[str, str]:
+    """When a schedule last succeeded, and since when it must have run."""
+    names = ("schedule_last_success_timestamp_seconds", "schedule_expected_since_timestamp_seconds")
+    return {f'{name}{{schedule="nightly"{labels}}}': of for name, of in zip(names, (last, expected), strict=True)}
+
+
 #: What Prometheus is told, minute by minute, and the one alert that must fire of it after half an hour.
 CASES = {
     "GuardStoreDown": ({"store_up": "0x60"}, {}),
@@ -48,8 +55,12 @@ CASES = {
         {"task": "pay"},
     ),
     "GuardKeyConflicts": ({"store_up": "1x60", 'conflicts_total{task="pay"}': "0+1x60"}, {"task": "pay"}),
+    "GuardScheduleLate": (schedule("10x90", "20x90"), {"schedule": "nightly"}),
     "GuardReplayWaits": ({"store_up": "1x60", 'open_replays{state="stopped"}': "0x10 1x50"}, {"state": "stopped"}),
 }  # fmt: skip
+
+#: Those that look an hour back.
+AT = {"GuardScheduleLate": "70m"}
 
 #: A busy store of which nothing is wrong.
 WELL = {
@@ -57,7 +68,7 @@ WELL = {
     'oldest_job_age_seconds{state="pending",queue="mail"}': "4x60", 'attempts_crashed_total{task="pay"}': "7x60",
     'oldest_job_age_seconds{state="sent",queue="mail"}': "60x60", 'attempts_started_total{task="pay"}': "0+500x60",
     'duplicates_total{task="pay",at="enqueue"}': "0+50x60", 'conflicts_total{task="pay"}': "2x60",
-    'open_replays{state="running"}': "1x60", 'open_replays{state="stopped"}': "0x60",
+    'open_replays{state="running"}': "1x60", 'open_replays{state="stopped"}': "0x60", **schedule("30x90", "20x90"),
 }  # fmt: skip
 
 
@@ -74,7 +85,9 @@ def promtool(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def case(name: str, series: dict[str, str], labels: dict[str, str], fires: bool) -> dict[str, Any]:
+def case(
+    name: str, series: dict[str, str], labels: dict[str, str], fires: bool, at: str = "30m", every: str = "1m"
+) -> dict[str, Any]:
     """A test of promtool's: these series, and whether the alert fires of them."""
     [rule] = [rule for rule in rules_for(["payments"]) if rule.name == name and rule.labels.get("owner") != "nobody"]
     fired = {
@@ -83,9 +96,9 @@ def case(name: str, series: dict[str, str], labels: dict[str, str], fires: bool)
     }
     return {
         "name": name,
-        "interval": "1m",
+        "interval": every,
         "input_series": [{"series": f"celery_guard_{one}", "values": values} for one, values in series.items()],
-        "alert_rule_test": [{"eval_time": "30m", "alertname": name, "exp_alerts": [fired] if fires else []}],
+        "alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": [fired] if fires else []}],
     }
 
 
@@ -94,15 +107,57 @@ def test_prometheus_takes_the_rules(run: Callable[..., Result], tmp_path: Path) 
     assert f"SUCCESS: {len(RULES) + 2} rules found" in promtool(tmp_path, "check", "rules", "rules.yml")
 
 
+def judge(folder: Path, tests: list[dict[str, Any]], every: str = "1m") -> None:
+    """Have promtool run the tests. What an alert says is no part of them."""
+    plain = re.sub(r"        annotations:\n(?:          .*\n)+", "", written(rules_for(["payments"]), ""))
+    (folder / "rules.yml").write_text(plain)
+    (folder / "tests.yml").write_text(
+        json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": every, "tests": tests})
+    )
+    assert "SUCCESS" in promtool(folder, "test", "rules", "tests.yml")
+
+
 def test_each_alert_fires_of_what_it_is_for_and_none_of_a_store_that_is_well(tmp_path: Path) -> None:
     assert {rule.name for rule in rules_for([])} == set(CASES)
-    # what an alert says is no part of this test
-    plain = re.sub(r"        annotations:\n(?:          .*\n)+", "", written(rules_for(["payments"]), ""))
-    (tmp_path / "rules.yml").write_text(plain)
-    tests = [case(name, series, labels, True) for name, (series, labels) in CASES.items()]
-    tests += [case(name, WELL, {}, False) for name in CASES]
-    (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": tests}))
-    assert "SUCCESS" in promtool(tmp_path, "test", "rules", "tests.yml")
+    judge(
+        tmp_path,
+        [case(name, series, labels, True, AT.get(name, "30m")) for name, (series, labels) in CASES.items()]
+        + [case(name, WELL, {}, False, AT.get(name, "30m")) for name in CASES],
+    )
+
+
+#: An hour into the test the schedule is to run.
+AT_ONE = "50x59 3600x300"
+
+
+@pytest.mark.parametrize(
+    ("series", "at", "fires"),
+    [
+        (schedule("60x300", AT_ONE), "150m", True),
+        (schedule("60x300", AT_ONE), "110m", False),
+        (schedule("60x61 3700x300", AT_ONE), "150m", False),
+        (schedule("0x300", AT_ONE), "150m", True),
+        (schedule("0x300", "50x300"), "150m", False),
+        (
+            schedule("60x99", "50x59 3600x40", ',instance="old"')
+            | schedule("_x100 60x200", "_x100 3600x200", ',instance="new"'),
+            "150m",
+            True,
+        ),
+    ],
+    ids=["late", "not for long", "in time", "never", "never, and not yet to run", "metrics are served elsewhere since"],
+)
+def test_a_schedule_is_late_an_hour_after_it_was_to_run(
+    tmp_path: Path, series: dict[str, str], at: str, fires: bool
+) -> None:
+    judge(tmp_path, [case("GuardScheduleLate", series, {"schedule": "nightly"}, fires, at)])
+
+
+def test_a_schedule_that_ran_once_is_late_for_as_long_as_it_does_not_run_again(tmp_path: Path) -> None:
+    weeks, labels = "50x9 3600x3000", {"schedule": "nightly"}
+    ran = case("GuardScheduleLate", schedule("60x3000", weeks), labels, True, "190h", "4m")
+    never = case("GuardScheduleLate", schedule("0x3000", weeks), labels, False, "190h", "4m")
+    judge(tmp_path, [ran, never], "1h")
 
 
 def test_every_alert_has_its_section_in_the_runbook() -> None:

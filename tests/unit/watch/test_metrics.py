@@ -5,20 +5,25 @@ from __future__ import annotations
 import socket
 import sqlite3
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
+from celery.schedules import crontab, schedule
 from click.testing import Result
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_guard.errors import PortError, StoreUnavailableError
 from celery_guard.integrations.celery.metrics import make_registry
 from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.job.replay import ReplayState
+from celery_guard.testing.conformance.builders import new_job
+from celery_guard.testing.conformance.moves import found, succeed
 from celery_guard.testing.conformance.replays import new_replay
-from celery_guard.watch.metrics import OTHER, QUEUES, text_of
+from celery_guard.watch.metrics import OTHER, QUEUES, SCHEDULES, text_of
 from celery_guard.watch.serve import MetricsServer, address_of
 
 JOBS, TENANTS, MESSAGES = 100_000, 5_000, 300
@@ -49,6 +54,10 @@ FROM guard_job WHERE state = 'dead'
 
 def samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def labels_of(registry: CollectorRegistry, label: str) -> set[str]:
+    return {sample.labels[label] for sample in samples(text_of(registry)) if label in sample.labels}
 
 
 def totals(found: list[Any], name: str) -> float:
@@ -127,13 +136,59 @@ def test_a_store_that_is_out_is_a_metric_and_no_error_of_the_scrape(
     assert [(sample.name, sample.value) for sample in samples(text_of(registry))] == [("celery_guard_store_up", 0.0)]
 
 
-def test_each_schedule_says_when_its_task_last_succeeded(app: Celery) -> None:
-    app.conf.beat_schedule = {"nightly": {"task": "shop.charge", "schedule": 60}}
-    registry, name = make_registry(runtime_of(app)), "celery_guard_schedule_last_success_timestamp_seconds"
-    labels = {"schedule": "nightly", "task": "shop.charge"}
-    assert registry.get_sample_value(name, labels) == 0
+LAST = "celery_guard_schedule_last_success_timestamp_seconds"
+EXPECTED = "celery_guard_schedule_expected_since_timestamp_seconds"
+
+
+def test_each_schedule_says_when_what_it_sent_last_succeeded(app: Celery) -> None:
+    app.conf.beat_schedule = {
+        "nightly": {"task": "shop.charge", "schedule": 60},
+        "plain": {"task": "shop.plain", "schedule": 60},
+        "elsewhere": {"task": "elsewhere.task", "schedule": 60},
+    }
+
+    def plain() -> None: ...
+
+    app.task(plain, name="shop.plain", shared=False)
+    store, registry = runtime_of(app).store, make_registry(runtime_of(app))
     app.tasks["shop.charge"].apply()
-    assert (registry.get_sample_value(name, labels) or 0) > 1_600_000_000
+    assert registry.get_sample_value(LAST, {"schedule": "nightly"}) == 0
+    granted = succeed(store, new_job(task="shop.charge", schedule="nightly"))
+    ended = found(store, granted.id).finished
+    assert ended is not None
+    assert registry.get_sample_value(LAST, {"schedule": "nightly"}) == pytest.approx(ended.timestamp(), abs=1e-5)
+    # what leaves nothing in the store has not failed to succeed
+    assert labels_of(registry, "schedule") == {"nightly"}
+
+
+def test_obs_1_names_of_schedules_that_the_app_does_not_have_are_a_few(app: Celery) -> None:
+    app.conf.beat_schedule = {"z-nightly": {"task": "shop.charge", "schedule": 60}}
+    store, registry = runtime_of(app).store, make_registry(runtime_of(app))
+    for number in range(SCHEDULES + 10):
+        succeed(store, new_job(schedule=f"of customer {number:03}"))
+    succeed(store, new_job(schedule="z-nightly"))
+    before = labels_of(registry, "schedule")
+    assert len(before) == SCHEDULES + 2
+    assert {"z-nightly", OTHER} < before
+    store.fold(500)
+    assert labels_of(registry, "schedule") == before
+
+
+def test_each_schedule_says_since_when_a_run_must_have_begun(app: Celery) -> None:
+    class Odd(schedule):  # type: ignore[misc]
+        def remaining_estimate(self, last_run_at: datetime) -> timedelta:
+            return timedelta(0)
+
+    now = datetime(2026, 1, 14, 12, 5, tzinfo=timezone.utc)
+    kinds = {"daily": crontab("30", "1"), "every": schedule(timedelta(minutes=10)), "odd": Odd(60)}
+    for kind in kinds.values():
+        kind.nowfun = lambda: now
+    app.conf.beat_schedule = {name: {"task": "shop.charge", "schedule": kind} for name, kind in kinds.items()}
+    registry = make_registry(runtime_of(app))
+    since = {name: registry.get_sample_value(EXPECTED, {"schedule": name}) for name in kinds}
+    day = datetime(2026, 1, 14, tzinfo=timezone.utc).timestamp()
+    # a run of an interval comes at any time of its stretch: the one before 12:00 has had until then
+    assert since == {"daily": day + 1.5 * 3600, "every": day + 11 * 3600 + 50 * 60, "odd": None}
 
 
 @pytest.mark.parametrize(

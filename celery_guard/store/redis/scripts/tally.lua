@@ -31,6 +31,11 @@ local function add_time(name, task, state, took)
     end
 end
 
+-- No total: when something last happened.
+local function set_instant(what, name, at)
+    redis.pcall('HSET', STORE .. 'count', cjson.encode({ what, name, '', '', '' }), integer(at))
+end
+
 local function tally_end(row, to, task)
     local state, finished = to.state, tonumber(to.finished)
     add(1, 'ended', task, state, to.reason or '', to.failure_class or '')
@@ -42,8 +47,10 @@ local function tally_end(row, to, task)
         add_time('cancel', task, '', finished - tonumber(asked))
     end
     if state == 'succeeded' then
-        local series = cjson.encode({ 'last_success', task, '', '', '' })
-        redis.pcall('HSET', STORE .. 'count', series, integer(finished))
+        set_instant('last_success', task, finished)
+        if row.schedule then
+            set_instant('schedule_success', row.schedule, finished)
+        end
     end
 end
 

@@ -27,6 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from celery_guard.job.state import ENDED, Kind, Reason, State
+from celery_guard.job.tally import Count
 from celery_guard.store.bounds import DOUBLINGS
 from celery_guard.store.sql.tables import job
 
@@ -75,7 +76,7 @@ def number(name: str) -> ColumnElement[int]:
     return given(name, BigInteger)
 
 
-def fixed(word: State | Reason | Kind) -> ColumnElement[str]:
+def fixed(word: State | Reason | Kind | Count) -> ColumnElement[str]:
     """A word of ours, spelled out in the text: a parameter would hide it from partial indexes."""
     return literal_column(f"'{word.value}'", String)
 

@@ -72,12 +72,18 @@ _TIMES = ("delay", "deadline", "deadline_in")
 KEYS_TRIED = 50
 
 
-def _new_job(source: Mapping[str, ColumnElement[Any]] | None = None) -> dict[str, ColumnElement[Any]]:
+def _as_given(scheduled: bool) -> tuple[str, ...]:
+    """What others send names no column that tables before revision 0008 do not have: a publisher may be newer than the tables."""
+    return (*_WRITTEN_AS_GIVEN, "schedule") if scheduled else _WRITTEN_AS_GIVEN
+
+
+def _new_job(scheduled: bool, source: Mapping[str, ColumnElement[Any]] | None = None) -> dict[str, ColumnElement[Any]]:
     """What stands in a new row: as given with the statement, or in a row of ``source``."""
+    names = _as_given(scheduled)
     if source is None:
-        source = {name: given(name) for name in _WRITTEN_AS_GIVEN} | {name: number(name) for name in _TIMES}
+        source = {name: given(name) for name in names} | {name: number(name) for name in _TIMES}
         source["priority"] = given("priority", Integer)
-    row: dict[str, ColumnElement[Any]] = {name: source[name] for name in _WRITTEN_AS_GIVEN}
+    row: dict[str, ColumnElement[Any]] = {name: source[name] for name in names}
     row["priority"] = source["priority"]
     row["state"] = fixed(State.PENDING)
     row["created"] = now()
@@ -98,7 +104,7 @@ def _message() -> dict[str, ColumnElement[Any]]:
     }
 
 
-def accept(keyed: bool, notify: bool) -> Select[Any]:
+def accept(keyed: bool, notify: bool, scheduled: bool) -> Select[Any]:
     """PostgreSQL: both rows, the hold on the key and the wake-up, in one statement.
 
     Answers (accepted id, holder's id, fingerprint, state, whether the key is free to be taken). Whoever takes a key takes
@@ -109,7 +115,7 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
         B:                            the lock is taken: not free                 finds A's row: a duplicate
     """
     called = func.pg_notify(CHANNEL, "") if notify else null()
-    row = _new_job()
+    row = _new_job(scheduled)
     new = select(*row.values())
     if not keyed:
         accepted, letter = _both(row, new, _one_message())
@@ -126,17 +132,17 @@ def accept(keyed: bool, notify: bool) -> Select[Any]:
     )
 
 
-def accept_many(notify: bool) -> Select[Any]:
+def accept_many(notify: bool, scheduled: bool) -> Select[Any]:
     """PostgreSQL: as :func:`accept`, for many jobs; answers with (place, accepted id, held, free) of each.
 
     They are given as one JSON array, in the order of their keys, so that the text is the same for any number of them.
     """
-    jobs = _jobs_given()
+    jobs = _jobs_given(scheduled)
     held = exists(select(job.c.id).where(job.c.held_key == jobs.c.held_key))
     seen = select(jobs.c.place, jobs.c.id, jobs.c.held_key, held.label("held")).cte("seen")
     free = case((seen.c.held_key.is_(None), true()), (seen.c.held, false()), else_=_free(seen.c.held_key))
     turn = select(seen.c.place, seen.c.id, seen.c.held, free.label("free")).order_by(seen.c.place).cte("turn")
-    row = _new_job(dict(jobs.c))
+    row = _new_job(scheduled, dict(jobs.c))
     # All are written at one instant; a microsecond each keeps them in order. It is over before the statement is.
     row["created"], row["due"] = row["created"] + jobs.c.place, row["due"] + jobs.c.place
     new = select(*row.values()).select_from(jobs.join(turn, turn.c.place == jobs.c.place)).where(turn.c.free)
@@ -152,8 +158,8 @@ def accept_many(notify: bool) -> Select[Any]:
     return answer if called is None else answer.add_columns(select(called.c[0]).scalar_subquery())
 
 
-def _jobs_given() -> CTE:
-    names: list[Any] = [column(name, Text) for name in (*_WRITTEN_AS_GIVEN, "body", "headers", "delivery")]
+def _jobs_given(scheduled: bool) -> CTE:
+    names: list[Any] = [column(name, Text) for name in (*_as_given(scheduled), "body", "headers", "delivery")]
     numbers = [column(name, BigInteger) for name in ("place", "priority", *_TIMES)]
     table = func.json_to_recordset(cast(given("jobs"), JSON)).table_valued(*names, *numbers, name="given")
     return select(table.render_derived(with_types=True)).cte("jobs")
@@ -215,9 +221,9 @@ def accept_payload() -> Insert:
     return _insert_payload(literal_column("0", Integer))
 
 
-def accept_job() -> Insert:
+def accept_job(scheduled: bool) -> Insert:
     """A new job, whose message is written."""
-    row = _new_job()
+    row = _new_job(scheduled)
     return insert(job).from_select(list(row), select(*row.values()), include_defaults=False)
 
 

@@ -33,7 +33,7 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import CompoundSelect, Select
 
 from celery_guard.job.state import ENDED, Kind, State
-from celery_guard.job.tally import BOUNDS, Count
+from celery_guard.job.tally import BOUNDS, INSTANTS, Count
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import count, failure, job
 
@@ -50,6 +50,7 @@ __all__ = [
     "measured",
     "parts",
     "publications",
+    "scheduled",
     "standing",
     "still_uncounted",
     "uncounted",
@@ -134,13 +135,28 @@ def failed(which: ColumnElement[bool]) -> Select[Any]:
     )  # fmt: skip
 
 
+def scheduled(which: ColumnElement[bool]) -> Select[Any]:
+    """When a job of each schedule last succeeded, of rows that are not counted yet."""
+    none = cast(literal(""), String)
+    first, *rest = (func.max(job.c.finished), *(_ZERO for _ in MEASURES[1:]))
+    return (
+        select(cast(literal(Count.SCHEDULE_SUCCESS.value), String), job.c.schedule, none, none, none, first, *rest)
+        .where(which, job.c.counted >= _ZERO, job.c.state == fixed(State.SUCCEEDED), job.c.schedule.is_not(None))
+        .group_by(job.c.schedule)
+    )
+
+
 def _uncounted() -> tuple[ColumnElement[bool], ...]:
     """All rows that are not counted yet, each found by an index."""
     return (
         and_(one_of(_WAITING), job.c.due.is_not(None)),
         and_(one_of(_LETTERS), job.c.state == fixed(State.UNKNOWN)),
-        and_(job.c.counted >= _ZERO, job.c.finished.is_not(None)),
+        _ended(),
     )
+
+
+def _ended() -> ColumnElement[bool]:
+    return and_(job.c.counted >= _ZERO, job.c.finished.is_not(None))
 
 
 def counted() -> CompoundSelect[Any]:
@@ -149,7 +165,7 @@ def counted() -> CompoundSelect[Any]:
     labels = (count.c.what, count.c.task, count.c.state, count.c.reason, count.c.failure_class)
     totals = select(*labels, total, *rest).group_by(*labels)
     rows = [of(which) for which in _uncounted() for of in (measured, failed)]
-    return union_all(totals, *rows)
+    return union_all(totals, *rows, scheduled(_ended()))
 
 
 def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
@@ -185,9 +201,8 @@ def add(dialect: str, totals: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _sum(new: ColumnElement[int]) -> ColumnElement[int]:
-    later = and_(count.c.what == literal_column(f"'{Count.LAST_SUCCESS.value}'"), new > count.c.total)
-    instant = count.c.what == literal_column(f"'{Count.LAST_SUCCESS.value}'")
-    return case((later, new), (instant, count.c.total), else_=count.c.total + new)
+    instant = count.c.what.in_([fixed(what) for what in INSTANTS])
+    return case((and_(instant, new > count.c.total), new), (instant, count.c.total), else_=count.c.total + new)
 
 
 def written() -> Insert:

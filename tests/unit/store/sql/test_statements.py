@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from celery_guard.testing.conformance.builders import LONG, keyed
 _REMEMBERED_LENGTH, _REMEMBERED_PARAMETERS = 4096, 50
 
 _AT_ONCE: list[tuple[Any, ...]] = [
-    *((accept.accept, keyed_, notify) for keyed_ in (False, True) for notify in (False, True)),
+    *((accept.accept, *shape) for shape in product((False, True), repeat=3)),
     *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
     (run.claim_returning,),
 ]
@@ -80,7 +81,7 @@ def test_a_text_is_made_once() -> None:
 @pytest.mark.parametrize("dialect", [MySQLDialect_pymysql, SQLiteDialect_pysqlite, PGDialect_psycopg])
 def test_what_a_door_hands_to_a_driver_is_plain(dialect: Callable[[], Dialect]) -> None:
     job = keyed("order 1", deadline=Instant(5), deadline_in=LONG, delay=LONG, priority=3)
-    text = Texts(dialect()).of(accept.accept_job)
+    text = Texts(dialect()).of(accept.accept_job, False)
     values = {**acceptance._values(job), "held_key_": job.key}
     parameters = text.parameters(values)
     for value in parameters.values() if isinstance(parameters, dict) else parameters:
