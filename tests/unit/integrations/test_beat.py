@@ -11,7 +11,14 @@ from celery.schedules import schedule
 
 from celery_guard import GuardedTask, StoreSchemaError, StoreUnavailableError
 
-from .test_cases_schedules import Beat, at, noon, report  # noqa: F401 - a fixture
+from .test_cases_schedules import Beat, at, noon
+
+
+@pytest.fixture
+def reported(app: Celery) -> None:
+    def report() -> None: ...
+
+    app.task(report, name="shop.report", base=GuardedTask, shared=False)
 
 
 def test_a_beat_on_tables_that_are_too_old_does_not_start(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +30,7 @@ def test_a_beat_on_tables_that_are_too_old_does_not_start(app: Celery, monkeypat
         Beat(app, nightly=noon())
 
 
-@pytest.mark.usefixtures("report")
+@pytest.mark.usefixtures("reported")
 def test_a_beat_starts_before_its_store_can_be_reached_and_says_so(
     app: Celery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,7 +76,7 @@ def test_a_job_knows_which_schedule_sent_it_and_what_that_sends_besides_knows_no
     assert {job.schedule for job in jobs if job.task == "shop.audit"} == {None}
 
 
-@pytest.mark.usefixtures("report")
+@pytest.mark.usefixtures("reported")
 def test_what_has_no_guard_is_sent_by_the_producer_of_the_scheduler_once_it_can_connect(
     app: Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
