@@ -88,7 +88,7 @@ def test_tables_are_asked_for_made_and_found(shell: Shell) -> None:
         missing = shell.type(*words)
         assert (missing.returncode, missing.stdout) == (3, "")
         assert missing.stderr.startswith("error [GUARD-302]: ")
-        assert "guard store upgrade" in missing.stderr
+        assert f"Run `{shell.way} -A shop {'guard ' if shell.way == 'celery' else ''}store upgrade`." in missing.stderr
     for _ in range(2):
         assert shell.type("store", "upgrade").returncode == 0
     assert shell.type("store", "check").returncode == 0

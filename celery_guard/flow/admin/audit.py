@@ -130,7 +130,7 @@ class Authority:
         """The error for something that is not there, or is another tenant's: the actor is told the same, the audit is not."""
         if hidden:
             self._refuse(actor, action, Target(name=what), "", "it is another tenant's")
-        return NotFound(f"There is no {what}.")
+        return NotFound(f"There is no {what}: it never was, or its time was over and it was deleted.")
 
     def _ask(self, actor: Actor, action: Action, target: Target, reason: str) -> None:
         if not actor.may_see(target.tenant):

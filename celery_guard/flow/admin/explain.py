@@ -76,7 +76,10 @@ def _around(facts: Facts) -> Iterator[Blocker]:
     if facts.live.broker_out:
         yield _broker(facts)
     elif facts.live.consumers is not None and not facts.live.consumers:
-        yield Blocker("EXPLAIN-102", "No worker answers.", wrong=True, next=("worker",))
+        yield Blocker(
+            "EXPLAIN-102", "No worker answers: none runs, or those that do are on another broker, or are too busy to say so.", wrong=True,
+            next=("worker",),
+        )  # fmt: skip
 
 
 def _at_work(facts: Facts) -> bool:
@@ -128,7 +131,7 @@ def _relay(facts: Facts) -> Iterator[Blocker]:
     if any(beat.live for beat in facts.relays):
         return
     since = max((beat.until for beat in facts.relays), default=None)
-    seen = "" if since is not None else " Each that stopped in order gave its slot back, so since when is not known."
+    seen = "" if since is not None else " Since when is not known: none was ever started, or each was stopped in order."
     yield Blocker(
         "EXPLAIN-101", f"No relay is alive: nothing is published, and what is lost is not brought back.{seen}", since,
         wrong=True, next=("guard", "relay"),
@@ -185,7 +188,16 @@ def _outcome_unknown(job: Job) -> Blocker:
 
 def _running(facts: Facts, job: Job) -> Iterator[Blocker]:
     who = f"{job.owner} (fence {job.fence})"
-    far = "" if job.progress is None else f" Its progress, {_seconds(facts.now - job.progress.at)} ago: {job.progress}."
+    before = (
+        ""
+        if not job.crashes
+        else f" It lost its process {_times(job.crashes)} before; when that is too often, it is dead."
+    )
+    far = (
+        before
+        if job.progress is None
+        else f"{before} Its progress, {_seconds(facts.now - job.progress.at)} ago: {job.progress}."
+    )
     if job.due is not None and job.due <= facts.now:
         late = _late(facts, job.due)
         yield Blocker(
@@ -315,6 +327,10 @@ def _stalls(facts: Facts, queue: Backlog, sent: datetime | None) -> bool:
 
 def _late(facts: Facts, instant: datetime) -> bool:
     return facts.now - instant > LATE
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _seconds(duration: timedelta) -> str:

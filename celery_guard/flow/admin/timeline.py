@@ -89,9 +89,9 @@ def _acted(audit: Iterable[AuditEntry]) -> Iterator[Moment]:
     for entry in audit:
         if entry.outcome is Outcome.REFUSED:
             continue
-        # what an edit has changed are arguments, which nobody is shown unasked: the audit has it
+        # what an edit has changed are arguments, which nobody is shown unasked
         said = entry.outcome is Outcome.INTENDED and entry.action == Action.DLQ_EDIT
-        came = f" ({entry.detail})" if entry.detail and not said else ""
+        came = f" ({'the audit has what it changes' if said else entry.detail})" if entry.detail else ""
         yield Moment(entry.at, f"{entry.action} {entry.outcome}", f"by {entry.actor}: {entry.reason}{came}")
 
 

@@ -110,6 +110,9 @@ def show(
     for part, value in message.items():
         target.terminal.heading(part)
         target.terminal.say(value if isinstance(value, str) else json.dumps(value, indent=2))
+    if job.state is State.DEAD:
+        send, close = (target.typed("dlq", word, job.id, "--reason", "TEXT") for word in ("replay", "resolve"))
+        target.terminal.note(f"To send it again: {send}. To close it: {close}")
 
 
 @dlq.command()
@@ -126,6 +129,10 @@ def groups(target: Target, by: Actor, task: str | None, tenant: str | None, limi
         target.terminal.json(found)
         return
     target.terminal.listing(found, _GROUPS, "no dead letters")
+    if found:
+        which = target.typed("dlq", "list", "--cause", "CAUSE")
+        send = target.typed("dlq", "replay", "--cause", "CAUSE", "--preview")
+        target.terminal.note(f"Which they are: {which}. What sending them again would do: {send}")
 
 
 _GROUPS: tuple[Column[LetterGroup], ...] = (
@@ -179,7 +186,10 @@ def resolve(target: Target, /, letters: Letters, by: Actor, **how: Any) -> None:
 @pass_target
 def purge(target: Target, /, letters: Letters, by: Actor, **how: Any) -> None:
     """Delete letters that were replayed or resolved, with all that belongs to them. Takes --role admin."""
-    _summed(target, target.admin.dlq.purge(letters, by=by, **how), by)
+    summary = target.admin.dlq.purge(letters, by=by, **how)
+    if summary.skipped and not how["unreplayed"] and not target.terminal.as_json:
+        target.terminal.note("Those that were neither replayed nor resolved are deleted with --unreplayed.")
+    _summed(target, summary, by)
 
 
 def _summed(target: Target, summary: Summary, by: Actor) -> None:

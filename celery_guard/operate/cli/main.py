@@ -67,10 +67,17 @@ class _Words(click.Group):
             return super().invoke(ctx)
         except GuardError as error:
             # an error may quote what was typed, or stored, and that may steer the terminal
+            from .target import Target
             from .words import safe
 
-            click.echo(safe(f"error [{error.code}]: {' '.join(str(error).split())}"), err=True)
+            # errors name the command for nobody in particular
+            said = " ".join(str(error).split()).replace(_SOMEHOW, Target(ctx).typed())
+            click.echo(safe(f"error [{error.code}]: {said}"), err=True)
             ctx.exit(error.exit_code)
+
+
+#: How an error that knows of no command line names the command.
+_SOMEHOW = "celery -A app guard"
 
 
 def _lives_here(word: str) -> bool:

@@ -44,6 +44,7 @@ def test_groups_say_what_failed_alike_and_the_note(run: Run, store: Store) -> No
     assert {"down", "3", "shop.CardDeclined"} <= set(first.split())
     assert first.endswith("ticket 7 (ann)")
     assert "bad" in second.split()
+    assert "dlq replay --cause CAUSE --preview" in run("dlq", "groups", store=store).stderr
     found = answer_of(run("dlq", "groups", "--json", store=store))
     assert [(group["cause"], group["count"], group["tenants"]) for group in found] == [("down", 3, 1), ("bad", 1, 0)]
 
@@ -105,6 +106,7 @@ def test_a_purge_takes_an_admin_and_leaves_what_was_never_replayed_unless_told(r
     assert (refused.exit_code, "GUARD-601" in refused.stderr) == (1, True)
     result = run("dlq", "purge", "--all", "--reason", "tidy", "--role", "admin", store=store)
     assert "1 done, 1 skipped (it was neither replayed nor resolved)" in result.stderr
+    assert "deleted with --unreplayed" in result.stderr
     assert store.job(closed) is None
     assert found(store, fresh).state is State.DEAD
     result = run("dlq", "purge", fresh, "--unreplayed", "--reason", "tidy", "--role", "admin", store=store)

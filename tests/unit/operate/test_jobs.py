@@ -209,6 +209,13 @@ def test_the_whole_message_of_a_dead_letter_is_shown_where_an_admin_asks_for_it_
     assert (shown["contract_owner"], shown["message_bytes"]) == ("payments", len(MESSAGE.body))
 
 
+def test_a_dead_letter_is_shown_with_what_can_be_done_about_it(run: Run) -> None:
+    said = run("dlq", "show", "7e1f", store=dead_store()).stderr
+    assert "dlq replay 7e1f --reason TEXT" in said
+    assert "dlq resolve 7e1f --reason TEXT" in said
+    assert "dlq replay" not in run("dlq", "show", "7e1f", "--json", store=dead_store()).output
+
+
 def test_a_body_that_is_no_text_is_shown_as_base64(run: Run) -> None:
     raw = StoredPayload(body=b"\xff\x00", headers="{}", delivery="{}")
     assert answer_of(run(*REVEAL, "--json", store=dead_store(payload=raw)))["body"] == "base64:/wA="

@@ -154,6 +154,12 @@ def test_how_far_a_running_job_has_said_it_is_and_how_long_ago_is_said(due: date
     assert found.what.endswith(". Its progress, 320 s ago: 412 of 1000 (41 %): page 7.")
 
 
+@pytest.mark.parametrize("due", [SOON, LONG_AGO])
+def test_that_a_running_job_has_killed_its_process_before_is_said(due: datetime) -> None:
+    [found] = explain_job(facts(), Subject(job=replace(RUNS, due=due, crashes=2)))
+    assert found.what.endswith(" It lost its process 2 times before; when that is too often, it is dead.")
+
+
 def test_a_follower_waits_for_the_job_that_holds_its_key() -> None:
     follower = job(reason=Reason.HELD_KEY, holder="job-0", due=SOON)
     holder = replace(RUNS, id="job-0")
