@@ -17,6 +17,7 @@ from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, 
 
 from . import rows
 from .count import fold_rows, replayed
+from .statements import listing
 from .statements import people as statements
 from .statements.accept import try_key
 from .statements.run import failed
@@ -64,8 +65,13 @@ def jobs(
         (name, None if least is None else microseconds(least), None if most is None else microseconds(most))
         for name, (least, most) in ages.items()
     ]
-    found = connection.execute(statements.jobs(states, filters, spans, limit, after, tie))
+    found = connection.execute(listing.jobs(states, filters, spans, limit, after, tie, _apart(connection)))
     return [rows.job(row) for row in found.mappings()]
+
+
+def _apart(connection: Connection) -> bool:
+    """Whether what has ended and is counted has indexes of its own."""
+    return connection.dialect.name == "postgresql"
 
 
 def payload_of(connection: Connection, id: str, generation: int | None) -> StoredPayload | None:
@@ -77,7 +83,7 @@ def payload_of(connection: Connection, id: str, generation: int | None) -> Store
 
 def counts(connection: Connection, tenant: str | None) -> dict[State, int]:
     """How many jobs are in each state that has any."""
-    return {State(state): count for state, count in connection.execute(statements.counts(tenant))}
+    return {State(state): count for state, count in connection.execute(listing.counts(tenant, _apart(connection)))}
 
 
 def backlog(connection: Connection, limit: int) -> list[Backlog]:
@@ -94,7 +100,7 @@ def backlog(connection: Connection, limit: int) -> list[Backlog]:
             elif due:
                 known.update(lapsed=int(due), oldest_lapse=rows.instant(oldest_due))
     for queue, known in found.items():
-        known["last_start"] = rows.instant(connection.execute(statements.last_start(queue)).scalar())
+        known["last_start"] = rows.instant(connection.execute(listing.last_start(queue, _apart(connection))).scalar())
     return [Backlog(queue, **known) for queue, known in sorted(found.items())]
 
 

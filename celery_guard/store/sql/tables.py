@@ -10,6 +10,7 @@ never shows a job without its message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
@@ -30,6 +31,8 @@ from sqlalchemy.dialects import mysql
 from celery_guard.job.state import State
 
 __all__ = [
+    "STARTED_BEFORE",
+    "WAITING",
     "audit",
     "cause_note",
     "checkpoint",
@@ -49,8 +52,19 @@ __all__ = [
 
 metadata = MetaData()
 
+
+def _in(states: Iterable[State]) -> str:
+    return f"state IN ({', '.join(repr(state.value) for state in states)})"
+
+
 #: States of jobs that a person may want to see together: what failed alike.
-_LETTERS = ", ".join(f"'{state}'" for state in (State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED))
+_LETTERS = _in((State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED))
+#: States of rows that may wait for long, and be many.
+WAITING = (State.PENDING, State.SENT)
+#: States of rows that do not run, and may have been started before.
+STARTED_BEFORE = (*WAITING, State.UNKNOWN)
+#: Rows that are written no more.
+_COUNTED = "counted < 0"
 
 # With a collation that compares exactly, which MySQL and MariaDB call by different names: the migration chooses it.
 _INNODB: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
@@ -59,6 +73,12 @@ _INNODB: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
 def _partial(condition: str) -> dict[str, Any]:
     """A partial index where the database has them; MySQL's index holds every row and answers the same."""
     return {"postgresql_where": text(condition), "sqlite_where": text(condition)}
+
+
+def _listing(condition: str | None = None, beside: str = _COUNTED) -> dict[str, Any]:
+    """An index for people. PostgreSQL enters a row into it each time the row is written, so there it holds those that are written no more."""
+    narrow = beside if condition is None else f"{condition} AND {beside}"
+    return {"postgresql_where": text(narrow), "sqlite_where": None if condition is None else text(condition)}
 
 
 def _id(name: str, **options: Any) -> Column[str]:
@@ -149,14 +169,20 @@ job = Table(
     Index("guard_job_held_key", "held_key", unique=True, **_partial("held_key IS NOT NULL")),
     Index("guard_job_holder", "holder", **_partial("holder IS NOT NULL")),
     Index("guard_job_keep_until", "keep_until", **_partial("keep_until IS NOT NULL")),
-    Index("guard_job_cause", "state", "cause", **_partial(f"state IN ({_LETTERS})")),
-    Index("guard_job_created", "created"),
-    # For people, who ask of few jobs among many.
-    Index("guard_job_task", "task", "created"),
-    Index("guard_job_tenant", "tenant", "created", **_partial("tenant IS NOT NULL")),
-    Index("guard_job_key", "key_hash", **_partial("key_hash IS NOT NULL")),
+    Index("guard_job_cause", "state", "cause", **_partial(_LETTERS)),
+    # For people, who ask of few jobs among many: see statements/listing.py. The first is made by the migration, on PostgreSQL only.
+    Index("guard_job_waiting", "created", postgresql_where=text(_in(WAITING)), info={"only": "postgresql"}),
+    Index("guard_job_created", "created", **_listing()),
+    Index("guard_job_task", "task", "created", **_listing()),
+    Index("guard_job_tenant", "tenant", "created", **_listing("tenant IS NOT NULL")),
+    Index("guard_job_key", "key_hash", **_listing("key_hash IS NOT NULL")),
     # The last start in a queue.
-    Index("guard_job_started", "queue", "started", **_partial("started IS NOT NULL")),
+    Index(
+        "guard_job_started",
+        "queue",
+        "started",
+        **_listing("started IS NOT NULL", f"({_COUNTED} OR {_in(STARTED_BEFORE)})"),
+    ),
     **_INNODB,
 )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from celery_guard.job.row import NewJob
+from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Granted
 from celery_guard.store.protocol import Store
 
 from .builders import LONG, NONE, dead, digest, failure, keyed, new_id, new_job, recovered, result, retried, succeeded
 from .crowd import together
-from .moves import accept, claim, die, eventually, found, lapse, start, store_now, succeed, take, taken_ids
+from .moves import accept, claim, die, eventually, found, lapse, publish, start, store_now, succeed, take, taken_ids
 
 __all__ = ["TestBacklog", "TestHandled", "TestNarrowing", "TestUnknown"]
 
@@ -95,6 +97,29 @@ class TestBacklog:
         assert store.settle(succeeded(granted))
         [fast, _] = store.backlog(100)
         assert (fast.sent, fast.running, fast.last_start) == (1, 0, row.started)
+
+    def test_the_last_start_is_known_whatever_became_of_the_job(self, store: Store) -> None:
+        def last_start() -> datetime | None:
+            [only] = store.backlog(100)
+            return only.last_start
+
+        publish(store, new_job(queue="fast"))
+        assert last_start() is None
+        ends: list[Callable[[Granted], Settlement]] = [
+            succeeded,
+            lambda granted: retried(granted, delay=LONG),
+            lambda granted: dead(granted, state=State.UNKNOWN, reason=None),
+            lambda granted: succeeded(granted, told=False),
+        ]
+        for end in ends:
+            granted = start(store, new_job(queue="fast"))
+            started = found(store, granted.id).started
+            assert last_start() == started
+            assert store.settle(end(granted))
+            assert last_start() == started
+            while store.fold(100):
+                pass
+            assert last_start() == started
 
     def test_leases_that_have_ended_are_seen(self, store: Store) -> None:
         granted, attempt = lapse(store, new_job(queue="slow"))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Settled
 from celery_guard.store.protocol import Cancelled, Store
 
-from .builders import LONG, NONE, dead, failure, new_id, new_job, payload, retried, succeeded
+from .builders import LONG, NONE, dead, failure, keyed, new_id, new_job, payload, retried, succeeded
 from .crowd import together
 from .moves import accept, claim, die, eventually, found, lose, publish, start, succeed, take, taken_ids
 
@@ -50,6 +52,52 @@ class TestReading:
         assert len(seen) == 11
         assert {*seen} == {job.id for job in jobs}
         assert {*seen[:4]} == {job.id for job in jobs[7:]}
+
+    def test_jobs_are_listed_once_each_wherever_they_are_on_their_way(self, store: Store) -> None:
+        """In the order in which they came, whether they wait, run, are unknown, have just ended, or are counted."""
+        made: dict[str, NewJob] = {}
+
+        def new(name: str) -> NewJob:
+            made[name] = keyed(name, task="shop.refund", queue="slow", tenant="acme")
+            return made[name]
+
+        def unknown(job: NewJob) -> None:
+            assert store.settle(dead(start(store, job), state=State.UNKNOWN, reason=None))
+
+        def taken(job: NewJob) -> None:
+            accept(store, job)
+            assert [row.id for row in take(store)] == [job.id]
+
+        stages: dict[str, tuple[Callable[[NewJob], object], State]] = {
+            "counted": (lambda job: succeed(store, job), State.SUCCEEDED),
+            "counted dead": (lambda job: die(store, job), State.DEAD),
+            "published": (lambda job: publish(store, job), State.SENT),
+            "unknown": (unknown, State.UNKNOWN),
+            "retried": (lambda job: store.settle(retried(start(store, job), delay=LONG)), State.PENDING),
+            "ended": (lambda job: succeed(store, job), State.SUCCEEDED),
+            "dead": (lambda job: die(store, job), State.DEAD),
+            "runs": (lambda job: start(store, job), State.RUNNING),
+            "taken": (taken, State.PENDING),
+            "new": (lambda job: accept(store, job), State.PENDING),
+        }
+        for name, (bring, _) in stages.items():
+            bring(new(name))
+            while name == "counted dead" and store.fold(100):
+                pass
+        ids = [made[name].id for name in reversed(stages)]
+        for given in ({}, {"task": "shop.refund"}, {"tenant": "acme"}, {"queue": "slow"}):
+            assert _ids(store, **given) == ids, given
+            seen: list[str] = []
+            while page := _ids(store, limit=3, after=seen[-1] if seen else None, **given):
+                seen += page
+            assert seen == ids, given
+        for states in ([State.PENDING, State.UNKNOWN], [State.SUCCEEDED], [State.DEAD, State.SENT, State.RUNNING]):
+            wanted = [made[name].id for name in reversed(stages) if stages[name][1] in states]
+            assert _ids(store, states=states) == _ids(store, states=states, task="shop.refund") == wanted
+        for name, job in made.items():
+            assert _ids(store, key=job.key) == [job.id], name
+        counts = Counter(state for _, state in stages.values())
+        assert store.counts("acme") == store.counts() == counts
 
     def test_jobs_are_found_by_what_they_are(self, store: Store) -> None:
         wanted = new_job(task="shop.refund", queue="slow", tenant="acme")

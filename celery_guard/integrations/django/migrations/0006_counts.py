@@ -14,4 +14,4 @@ class Migration(migrations.Migration):  # type: ignore[misc]
     """Revision 0006."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0005_replay")]
-    operations: ClassVar[list[Operation]] = [UpgradeStore("0006")]
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0006", "0005")]

@@ -14,4 +14,4 @@ class Migration(migrations.Migration):  # type: ignore[misc]
     """Revision 0007."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0006_counts")]
-    operations: ClassVar[list[Operation]] = [UpgradeStore("0007")]
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0007", "0006")]

@@ -14,4 +14,4 @@ class Migration(migrations.Migration):  # type: ignore[misc]
     """Revision 0008."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0007_waves")]
-    operations: ClassVar[list[Operation]] = [UpgradeStore("0008")]
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0008", "0007")]

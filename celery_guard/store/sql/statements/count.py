@@ -40,6 +40,10 @@ from celery_guard.store.sql.tables import count, failure, job
 from . import Among, fixed, given, one_of
 
 __all__ = [
+    "COUNTED",
+    "ENDED_UNCOUNTED",
+    "IS_UNKNOWN",
+    "LIVE",
     "MEASURES",
     "add",
     "beside",
@@ -65,6 +69,12 @@ _LETTERS = (State.DEAD, State.UNKNOWN, State.DROPPED, State.RESOLVED)
 #: Records that are no failures of an attempt that counts.
 _NO_FAILURE = ("control", "superseded")
 _ZERO = literal_column("0", BigInteger)
+
+#: Rows whose totals are in ``guard_count``; and all others, in three parts, each found by an index.
+COUNTED = job.c.counted < _ZERO
+LIVE = and_(one_of(_WAITING), job.c.due.is_not(None))
+IS_UNKNOWN = and_(one_of(_LETTERS), job.c.state == fixed(State.UNKNOWN))
+ENDED_UNCOUNTED = and_(job.c.counted >= _ZERO, job.c.finished.is_not(None))
 
 
 def _ours() -> ColumnElement[bool]:
@@ -146,36 +156,18 @@ def scheduled(which: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-def _uncounted() -> tuple[ColumnElement[bool], ...]:
-    """All rows that are not counted yet, each found by an index."""
-    return (
-        and_(one_of(_WAITING), job.c.due.is_not(None)),
-        and_(one_of(_LETTERS), job.c.state == fixed(State.UNKNOWN)),
-        _ended(),
-    )
-
-
-def _ended() -> ColumnElement[bool]:
-    return and_(job.c.counted >= _ZERO, job.c.finished.is_not(None))
-
-
 def counted() -> CompoundSelect[Any]:
     """Everything that was ever counted: one statement, so one moment."""
     total, *rest = (func.sum(count.c.total), *(_ZERO for _ in MEASURES[1:]))
     labels = (count.c.what, count.c.task, count.c.state, count.c.reason, count.c.failure_class)
     totals = select(*labels, total, *rest).group_by(*labels)
-    rows = [of(which) for which in _uncounted() for of in (measured, failed)]
-    return union_all(totals, *rows, scheduled(_ended()))
+    rows = [of(which) for which in (LIVE, IS_UNKNOWN, ENDED_UNCOUNTED) for of in (measured, failed)]
+    return union_all(totals, *rows, scheduled(ENDED_UNCOUNTED))
 
 
 def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
     """Jobs that have ended and are not counted yet. Messages of tasks without a guard too: they say nothing, and are not looked at again."""
-    found = (
-        select(job.c.id)
-        .where(job.c.counted >= _ZERO, job.c.finished.is_not(None), one_of(ENDED))
-        .order_by(job.c.counted, job.c.finished)
-        .limit(limit)
-    )
+    found = select(job.c.id).where(ENDED_UNCOUNTED, one_of(ENDED)).order_by(job.c.counted, job.c.finished).limit(limit)
     return found.with_for_update(skip_locked=skip_locked)
 
 
@@ -273,8 +265,8 @@ def standing() -> CompoundSelect[Any]:
             .where(which, _ours())
             .group_by(job.c.state, job.c.queue, _task())
             for which, since in (
-                (_uncounted()[0], since_when),
-                (_uncounted()[1], job.c.started),
+                (LIVE, since_when),
+                (IS_UNKNOWN, job.c.started),
                 (and_(one_of(_LETTERS), job.c.state == fixed(State.DEAD)), job.c.finished),
             )
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, delete, func, insert, literal_column, null, or_, select, update
+from sqlalchemy import and_, case, delete, func, insert, literal_column, null, or_, select, update
 from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import Select
 
@@ -23,7 +23,6 @@ __all__ = [
     "backlog",
     "cancel_waiting",
     "clock",
-    "counts",
     "drop_payload",
     "drop_result",
     "emptied",
@@ -31,10 +30,8 @@ __all__ = [
     "hold",
     "holds_key",
     "job_row",
-    "jobs",
     "keep_payload",
     "keep_slot",
-    "last_start",
     "move_message",
     "payload_of",
     "quarantined",
@@ -76,49 +73,12 @@ def job_row(id: str, locked: bool = False) -> Select[Any]:
     return found.with_for_update() if locked else found
 
 
-def jobs(
-    states: Sequence[State],
-    wanted: Sequence[tuple[str, str]],
-    ages: Sequence[tuple[str, int | None, int | None]],
-    limit: int,
-    after: str | None,
-    tie: ColumnElement[Any],
-) -> Select[Any]:
-    """Jobs, newest first; ``wanted`` are names of columns with their values, ``ages`` are names of instants with how long ago
-    they are at least and at most, in microseconds.
-
-    ``tie`` orders what came at the same time.
-    """
-    found = select(job).order_by(job.c.created.desc(), tie.desc()).limit(limit)
-    if states:
-        found = found.where(one_of(states))
-    for name, value in wanted:
-        found = found.where(job.c[name] == value)
-    for name, least, most in ages:
-        if least is not None:
-            found = found.where(job.c[name] <= now() - least)
-        if most is not None:
-            found = found.where(job.c[name] >= now() - most)
-    if after is not None:
-        last = select(job.c.created.label("created"), tie.label("tie")).where(job.c.id == after).subquery("last")
-        found = found.join(
-            last, or_(job.c.created < last.c.created, and_(job.c.created == last.c.created, tie < last.c.tie))
-        )
-    return found
-
-
 def payload_of(id: str, generation: int | None) -> Select[Any]:
     """The message of a job; the latest by default."""
     found = select(payload.c.body, payload.c.headers, payload.c.delivery).where(payload.c.job == id)
     if generation is None:
         return found.order_by(payload.c.generation.desc()).limit(1)
     return found.where(payload.c.generation == generation)
-
-
-def counts(tenant: str | None) -> Select[Any]:
-    """How many jobs are in each state."""
-    found = select(job.c.state, func.count()).group_by(job.c.state)
-    return found if tenant is None else found.where(job.c.tenant == tenant)
 
 
 def backlog(state: State, limit: int) -> Select[Any]:
@@ -129,11 +89,6 @@ def backlog(state: State, limit: int) -> Select[Any]:
     row = first.order_by(job.c.due).limit(limit).subquery("first")
     is_due = func.coalesce(func.sum(case((row.c.due <= now(), 1), else_=0)), 0)
     return select(row.c.queue, func.count(), is_due, func.min(row.c.due), func.min(row.c.sent)).group_by(row.c.queue)
-
-
-def last_start(queue: str) -> Select[Any]:
-    """When a job of the queue was last started."""
-    return select(func.max(job.c.started)).where(job.c.queue == queue, job.c.started.is_not(None))
 
 
 def clock() -> Select[Any]:

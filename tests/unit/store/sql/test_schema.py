@@ -87,7 +87,7 @@ def test_an_upgrade_that_was_killed_half_way_is_finished_by_the_next(mariadb_url
                 tables, indexes = inspect(connection).get_table_names(), inspect(connection).get_indexes("guard_job")
             assert set(metadata.tables) < set(tables)
             assert {index["name"] for index in indexes} == {
-                index.name for index in metadata.tables["guard_job"].indexes
+                index.name for index in metadata.tables["guard_job"].indexes if "only" not in index.info
             }
             assert _identities(url) == before
         finally:

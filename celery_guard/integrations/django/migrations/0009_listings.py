@@ -1,0 +1,17 @@
+"""Indexes of listings hold what is written no more."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import migrations
+from django.db.migrations.operations.base import Operation
+
+from celery_guard.integrations.django.migration import UpgradeStore
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]
+    """Revision 0009."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("celery_guard", "0008_schedules")]
+    operations: ClassVar[list[Operation]] = [UpgradeStore("0009", "0008")]
