@@ -256,7 +256,9 @@ def test_explain_without_tables_ends_with_3(shell: Shell) -> None:
     done = shell.type("explain")
     assert done.returncode == 3
     assert done.stdout.startswith("EXPLAIN-100")
-    assert "store check" in done.stdout
+    typed = f"{shell.way} -A shop {'guard ' if shell.way == 'celery' else ''}store upgrade"
+    assert f"Run `{typed}`." in done.stdout
+    assert done.stdout.endswith(f"  type  {typed}\n")
     assert shell.type("explain", "nobody").returncode == 3
 
 

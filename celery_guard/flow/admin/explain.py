@@ -39,7 +39,8 @@ _HELD = {
 def explain_system(facts: Facts) -> list[Blocker]:
     """What stalls, the root first."""
     if facts.store_out:
-        return [Blocker("EXPLAIN-100", facts.store_out, wrong=True, next=("guard", "store", "check"))]
+        word = "upgrade" if "store upgrade" in facts.store_out else "check"
+        return [Blocker("EXPLAIN-100", facts.store_out, wrong=True, next=("guard", "store", word))]
     queues = facts.backlog.values() if facts.own is None else ()
     return [
         *_around(facts),

@@ -54,7 +54,7 @@ def _say(target: Target, blocker: Blocker) -> None:
     terminal = target.terminal
     terminal.say(terminal.colored(f"{blocker.code}  {blocker.title}", "red" if blocker.wrong else "green"))
     details = [
-        ("what", blocker.what), ("since", when(blocker.since)), ("until", when(blocker.until)),
+        ("what", target.said(blocker.what)), ("since", when(blocker.since)), ("until", when(blocker.until)),
         ("type", _typed(target, blocker)),
     ]  # fmt: skip
     terminal.details([(f"  {label}", text) for label, text in details if text])

@@ -70,14 +70,9 @@ class _Words(click.Group):
             from .target import Target
             from .words import safe
 
-            # errors name the command for nobody in particular
-            said = " ".join(str(error).split()).replace(_SOMEHOW, Target(ctx).typed())
+            said = Target(ctx).said(" ".join(str(error).split()))
             click.echo(safe(f"error [{error.code}]: {said}"), err=True)
             ctx.exit(error.exit_code)
-
-
-#: How an error that knows of no command line names the command.
-_SOMEHOW = "celery -A app guard"
 
 
 def _lives_here(word: str) -> bool:

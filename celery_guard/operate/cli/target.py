@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "pass_target"]
 
+#: How an error names the command, for nobody in particular.
+_SOMEHOW = "celery -A app guard"
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -115,6 +118,10 @@ class Target:
         within = ["guard"] if self._ctx.obj is not None else []
         named = self._named if isinstance(self._named, str) else "your_module"
         return " ".join([str(root.info_name), "-A", named, *within, *words])
+
+    def said(self, text: str) -> str:
+        """What an error says that knows of no command line, with the command as it was typed here."""
+        return text.replace(_SOMEHOW, self.typed())
 
     def typed_to_celery(self, *words: str) -> str:
         """How words of Celery's own command are typed for the same app."""
