@@ -9,6 +9,7 @@ from pathlib import Path
 from celery_guard.errors import GuardError
 from celery_guard.flow.admin import blocker
 from celery_guard.flow.admin.blocker import CODES
+from celery_guard.job.state import Reason
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -67,6 +68,18 @@ def test_every_error_code_has_its_place_in_the_runbook() -> None:
     told = {anchor.upper() for page in (ROOT / "docs" / "runbook").glob("*.md") for anchor in anchors(page)}
     assert codes <= told, codes - told
     assert "GUARD-101" in codes
+
+
+#: Why a job waits, and why one that has succeeded has no value: no dead letter says so.
+NO_END = {
+    Reason.NEW, Reason.RETRY, Reason.LOST, Reason.REPLAY, Reason.REPLACED, Reason.HANDED_OVER,
+    Reason.HELD_LIMIT, Reason.HELD_BRAKE, Reason.IGNORED,
+}  # fmt: skip
+
+
+def test_every_reason_of_a_dead_letter_has_its_place_in_the_runbook() -> None:
+    told = anchors(ROOT / "docs" / "runbook" / "dead-letters.md")
+    assert {reason.value for reason in Reason} - {reason.value for reason in NO_END} <= told
 
 
 def test_every_code_of_explain_has_its_place_in_the_runbook_and_in_the_table() -> None:
