@@ -181,10 +181,11 @@ class StoreCollector(Collector):
             _fold(alive, lambda one: (one.state, self._queue(one.queue)), _age, max), "state", "queue",
         )  # fmt: skip
         nobody = {(self._owner(task),): 0.0 for task in self._whose.tasks}
+        idle = {(task,): 0.0 for task in self._whose.tasks}
         leased = [one for one in standing if one.state == State.RUNNING.value]
         yield _gauge(
             "live_leases", "Attempts that hold a live lease.",
-            _fold(leased, lambda one: (self._task(one.task),), lambda one: float(one.leased), sum), "task",
+            idle | _fold(leased, lambda one: (self._task(one.task),), lambda one: float(one.leased), sum), "task",
         )  # fmt: skip
         yield _gauge(
             "dead_letters", "Dead letters that wait for a person, by the owner that the contract names.",

@@ -1,8 +1,9 @@
 """Draw the dashboard's panels from a run of the shop: ``python -m examples.monitor.draw docs/howto/monitor.svg``.
 
-The shop, ``guard metrics`` and a Prometheus (Debian's package ``prometheus``) run for a minute and a half, each on a port of its own on
-the loopback. For half of that all is well but for some orders; then the workers are away, and come back. What the dashboard asks
-of Prometheus is asked here too, word for word, and drawn.
+The shop with a beat, ``guard metrics`` and a Prometheus (Debian's package ``prometheus``) run for two minutes, each on a port of its own on
+the loopback. At first all is well but for some orders; then the worker is ended, and another comes. Somebody mends the addresses and replays what
+could not be shipped, and replays what could not be charged, which nobody has mended. What the dashboard asks of Prometheus is asked here too, word for
+word, and drawn; what is drawn in grey is the time from the end of the worker's process until a relay is alive again, as it was.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from celery_guard import KeyConflict
 from celery_guard.watch.dashboard import PANELS, Panel
 from celery_guard.watch.metrics import PREFIX
 
 from .picture import picture
 
 ROOT = Path(__file__).parents[2]
-SECONDS, AWAY, BACK = 96, 45, 62
+#: When the worker is told to end, for how long there is none, and when the letters of an owner are replayed; in seconds.
+SECONDS, AWAY, GONE_FOR, REPLAYED = 120, 40, 12, {82: "ship", 86: "charge"}
 APP = "examples.monitor.shop"
 
 
@@ -41,34 +45,79 @@ def main(file: str) -> None:
         os.environ["SHOP_FOLDER"] = name
         port = free_port()
         celery("guard", "store", "upgrade").wait()
-        with running(celery("guard", "metrics", "--port", str(port))), prometheus(folder, port) as server:
+        with (
+            running(celery("guard", "metrics", "--port", str(port))),
+            running(celery("beat", "-s", str(folder / "schedule"), "-l", "ERROR")),
+            prometheus(folder, port) as server,
+        ):
+            worker = new_worker()
+            until(lambda: relay_alive() and asked(server, f"{PREFIX}relays_alive == 1"))
             began = time.time()
-            trade()
-            text = picture([(panel, series_of(panel, server, began)) for panel in PANELS], SECONDS, (AWAY, BACK))
+            away = trade(worker)
+            text = picture([(panel, series_of(panel, server, began)) for panel in PANELS], SECONDS, away)
     Path(file).write_text(text, encoding="utf-8")
 
 
-def trade() -> None:
-    """Orders come in; the workers go away and come back."""
-    from .shop import charge, ship
+def trade(worker: subprocess.Popen[bytes]) -> tuple[float, float]:
+    """Orders come in, whether or not there is a worker; from when to when there was none."""
+    from . import shop
 
     began, order = time.monotonic(), 0
-    worker = new_worker()
-    away = False
+    left = back = float(SECONDS)
+    replays = dict(REPLAYED)
+    others: list[subprocess.Popen[bytes]] = []
     while (now := time.monotonic() - began) < SECONDS:
-        if not away and now > AWAY:
-            end(worker)
-            away = True
-        if away and now > BACK and worker.poll() is not None:
-            worker = new_worker()
         order += 1
-        charge.delay(order=order)
-        if order % 2:
-            ship.delay(order=order)
-        if order % 9 == 0:
-            charge.delay(order=order - 1)
-        time.sleep(0.25)
-    end(worker)
+        buy(order)
+        if now > AWAY and left == SECONDS:
+            if not others:
+                worker.send_signal(signal.SIGTERM)
+                others.append(worker)
+            elif worker.poll() is not None:
+                left = now
+        elif now > left + GONE_FOR and worker.poll() is not None:
+            worker = new_worker()
+        elif back == SECONDS and now > left and relay_alive():
+            back = now
+        for at in [at for at in replays if now > at]:
+            shop.MENDED.touch()
+            task = f"{APP}.{replays.pop(at)}"
+            others.append(celery("guard", "dlq", "replay", "--task", task, "--reason", "mended", "--no-watch"))
+        time.sleep(0.3)
+    for process in (worker, *others):
+        end(process)
+    return left, back
+
+
+def buy(order: int) -> None:
+    """One order; one in nine is sent twice, one in forty the second time with another amount."""
+    from .shop import charge, ship
+
+    amount = 10 + order % 90
+    charge.delay(order=order, amount=amount)
+    if order % 2:
+        ship.delay(order=order)
+    if order % 9 == 0:
+        charge.delay(order=order, amount=amount)
+    if order % 40 == 0:
+        with suppress(KeyConflict):
+            charge.delay(order=order, amount=amount + 1)
+
+
+def relay_alive() -> bool:
+    """Whether the store says so."""
+    from .shop import guard
+
+    return any(beat.live for beat in guard.store.heartbeats() if beat.is_relay)
+
+
+def until(found: Callable[[], Any]) -> None:
+    """Wait for it, not for ever."""
+    for _ in range(300):
+        if found():
+            return
+        time.sleep(0.2)
+    raise SystemExit("the shop did not open within a minute")
 
 
 def new_worker() -> subprocess.Popen[bytes]:
@@ -122,6 +171,16 @@ def prometheus(folder: Path, target: int) -> Iterator[str]:
     ]  # fmt: skip
     with running(subprocess.Popen(command, start_new_session=True)):
         yield f"http://127.0.0.1:{port}"
+
+
+def asked(server: str, query: str) -> list[Any]:
+    """What Prometheus answers now; nothing while it starts."""
+    try:
+        with urlopen(f"{server}/api/v1/query?{urlencode({'query': query})}", timeout=30) as answer:  # noqa: S310
+            found: list[Any] = json.load(answer)["data"]["result"]
+    except URLError:
+        return []
+    return found
 
 
 def series_of(panel: Panel, server: str, began: float) -> list[tuple[str, list[tuple[float, float]]]]:

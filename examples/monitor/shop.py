@@ -14,9 +14,15 @@ from celery import Celery
 from celery_guard import Contract, Guard, GuardedTask, Retry
 
 FOLDER = Path(os.environ.get("SHOP_FOLDER", "."))
+#: Somebody has put the addresses right.
+MENDED = FOLDER / "mended"
 
 app = Celery("shop", broker=f"files://localhost/{FOLDER / 'queue'}")
-app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1)
+app.conf.update(
+    task_ignore_result=True,
+    worker_prefetch_multiplier=1,
+    beat_schedule={"restock": {"task": "examples.monitor.shop.restock", "schedule": 5.0}},
+)
 guard = Guard(
     app, store=f"sqlite:///{FOLDER / 'guard.db'}", lease="2s", sweep_every="1s", crash_base="200ms", crash_cap="1s"
 )
@@ -32,7 +38,7 @@ class WrongOrder(Exception):
     acks_late=True,
     contract=Contract(owner="payments", key="order", retry=Retry(max_attempts=4, base=0.5, cap=2, never=(WrongOrder,))),
 )
-def charge(self: Any, order: int) -> None:
+def charge(self: Any, order: int, amount: int) -> None:
     """Takes a moment; the bank is away now and then, and one order in thirty kills its process once."""
     time.sleep(random.uniform(0.02, 0.25))
     if order % 17 == 0:
@@ -47,5 +53,11 @@ def charge(self: Any, order: int) -> None:
 def ship(order: int) -> None:
     """Slower."""
     time.sleep(random.uniform(0.1, 0.6))
-    if order % 23 == 0:
+    if order % 13 == 0 and not MENDED.exists():
         raise ValueError(f"order {order} has no address")
+
+
+@app.task(base=GuardedTask, contract=Contract(owner="shipping"))
+def restock() -> None:
+    """Each five seconds, by the schedule of the same name."""
+    time.sleep(0.05)

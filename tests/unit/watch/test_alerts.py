@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,11 @@ def test_the_dashboard_is_stale_when_it_was_changed(run: Callable[..., Result], 
     assert run("dashboard", str(file), "--check").exit_code == 0
     file.write_text(file.read_text().replace("relay_lag", "lag"))
     assert run("dashboard", str(file), "--check").exit_code == 1
+
+
+def test_the_picture_in_the_how_to_has_every_panel() -> None:
+    drawn = re.findall(r'font-size="13">(.*?)</text>', (ROOT / "docs/howto/monitor.svg").read_text())
+    assert [unescape(title) for title in drawn] == [panel.title for panel in PANELS]
 
 
 def test_every_picture_and_every_rule_asks_for_metrics_that_there_are(app: Celery, run: Callable[..., Result]) -> None:
