@@ -18,7 +18,7 @@ import redis
 from sqlalchemy import create_engine, text
 
 from celery_guard.testing.databases import database
-from celery_guard.testing.services import POSTGRESQL, REDIS
+from celery_guard.testing.services import MARIADB, POSTGRESQL, REDIS
 from tests.integration.fleet import Process
 
 from .released import unpack
@@ -93,7 +93,9 @@ class TwoVersions:
     def by(self) -> dict[str, list[str]]:
         """Which code left each mark."""
         found: dict[str, list[str]] = {}
-        for line in self.effects.read_text().splitlines():
+        # a line that is being written is none yet
+        whole, _, _ = self.effects.read_text().rpartition("\n")
+        for line in whole.splitlines():
             what, code = json.loads(line)
             found.setdefault(what, []).append(code)
         return found
@@ -146,7 +148,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("released"))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def fleet(request: pytest.FixtureRequest, released: Path, tmp_path: Path) -> Iterator[TwoVersions]:
     """On tables that the last release has made."""
     folder = tmp_path / f"upgrade-{uuid4().hex[:12]}"
@@ -160,7 +162,8 @@ def fleet(request: pytest.FixtureRequest, released: Path, tmp_path: Path) -> Ite
                 f"file://{folder / 'results'}",
             )  # fmt: skip
         else:
-            server, store = REDIS.need(), stack.enter_context(database(POSTGRESQL.need()))
+            server = REDIS.need()
+            store = stack.enter_context(database({"postgresql": POSTGRESQL, "mariadb": MARIADB}[request.param].need()))
             stack.callback(_forget, server + "1", folder.name)
             fleet = TwoVersions(
                 folder, released, store, server + "1", server + "2",

@@ -7,11 +7,12 @@ silent: its kernel answers for it.
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import Any
 
 from sqlalchemy.engine import URL
+
+from .borrow import borrowed
 
 __all__ = ["notice_silence"]
 
@@ -36,8 +37,7 @@ def notice_silence(connection: Any, url: URL) -> None:
     descriptor = _descriptor(connection)
     if descriptor is None or any(name.startswith(("keepalives", "tcp_user_timeout")) for name in url.query):
         return
-    # a descriptor of one's own for the same socket, to be closed again
-    with socket.socket(fileno=os.dup(descriptor)) as end:
+    with borrowed(descriptor) as end:
         if end.family not in (socket.AF_INET, socket.AF_INET6):
             return
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL
 
+from ..borrow import borrowed
 from . import Traits
 
 __all__ = ["TRAITS"]
@@ -46,14 +47,11 @@ def _greet(connection: Any, own: bool) -> None:
 
 def _local_end(connection: Any) -> tuple[str | None, int | None]:
     """Address and port of this end, as the server has to see them; none on a socket that has none."""
-    borrowed = socket.socket(fileno=connection.fileno())
-    try:
-        if borrowed.family not in (socket.AF_INET, socket.AF_INET6):
+    with borrowed(connection.fileno()) as end:
+        if end.family not in (socket.AF_INET, socket.AF_INET6):
             return None, None
-        address, port = borrowed.getsockname()[:2]
+        address, port = end.getsockname()[:2]
         return address, port
-    finally:
-        borrowed.detach()
 
 
 def _is_duplicate(error: BaseException) -> bool:

@@ -44,6 +44,20 @@ def test_a_connection_that_has_gone_silent_is_given_up_in_half_a_minute(server_u
         assert options(listening) == expected
 
 
+def test_a_default_timeout_of_the_process_changes_no_connection(server_url: str) -> None:
+    """Celery's beat has one; Python makes each new object for a socket non-blocking then, and the driver's connection with it."""
+    patient = "SELECT pg_sleep(0.3)" if server_url.startswith("postgres") else "SELECT SLEEP(0.3)"
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        database = opened(server_url)
+        with database.engine.connect() as connection:
+            connection.exec_driver_sql(patient)
+        database.engine.dispose()
+    finally:
+        socket.setdefaulttimeout(before)
+
+
 def test_what_the_url_says_about_silence_is_left_alone(postgresql_url: str) -> None:
     database = opened(f"{postgresql_url}?keepalives_idle=77&tcp_user_timeout=9000")
     with closing(database.connect()) as connection:
