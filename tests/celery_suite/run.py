@@ -198,7 +198,8 @@ def _run_part(setting: Setting, names: Sequence[str]) -> Ended:
         said = output.read_text(errors="replace")
         kept = os.environ.get("CELERY_SUITE_LOGS")
         if kept:
-            (Path(kept) / f"{names[0].replace('/', '-').replace(':', '-')[:80]}.log").write_text(said)
+            with (Path(kept) / f"{names[0].replace(':', '-')[-120:]}.log").open("a") as log:
+                log.write(said)
         outcomes = Path(environment[FILE])
         if not outcomes.exists():
             print(said[-4000:])

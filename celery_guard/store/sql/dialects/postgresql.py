@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy.engine import URL
 
-from ..borrow import borrowed
+from celery_guard.store.sql.borrow import borrowed
+
 from . import Traits
 
 __all__ = ["TRAITS"]
