@@ -76,7 +76,7 @@ def hidden_here() -> Hidden:
 
 def hide(hidden: Hidden) -> None:
     """No record of the job of this context says what is ``hidden``, which may grow; nothing is changed outside of one."""
-    if _about.get() is not None:
+    if _about.get() is not None and hidden is not NOTHING_HIDDEN:
         _hidden.set(hidden)
 
 
