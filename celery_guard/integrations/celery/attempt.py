@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from celery_guard.flow.enqueue import Draft
     from celery_guard.job.row import NewJob
 
+    from .alike import Alike
     from .runtime import Runtime
 
 __all__ = ["CeleryAttempt", "Collected", "collecting", "collector", "current_attempt", "not_collecting"]
@@ -51,15 +52,19 @@ class Collected:
     by_celery: bool = False
     #: The versions of its payloads, where a message that is there already is accepted: it is not of this process's making.
     versions: Mapping[str, int] | None = None
+    #: Builds the messages, where all are of one task and may be alike.
+    alike: Alike | None = None
 
 
 _collecting: ContextVar[Collected | None] = ContextVar("celery_guard_collecting", default=None)
 
 
 @contextmanager
-def collecting(*, by_celery: bool = False, versions: Mapping[str, int] | None = None) -> Iterator[Collected]:
+def collecting(
+    *, by_celery: bool = False, versions: Mapping[str, int] | None = None, alike: Alike | None = None
+) -> Iterator[Collected]:
     """Gather every send inside the block instead of writing it."""
-    collected = Collected(by_celery=by_celery, versions=versions)
+    collected = Collected(by_celery=by_celery, versions=versions, alike=alike)
     token = _collecting.set(collected)
     try:
         yield collected

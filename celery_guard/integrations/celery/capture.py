@@ -20,7 +20,7 @@ from kombu.serialization import loads
 from celery_guard.errors import PayloadError
 from celery_guard.job.row import StoredPayload
 
-__all__ = ["ETA", "Captured", "capture", "captures", "decode", "decode_stored"]
+__all__ = ["ETA", "Captured", "capture", "captures", "decode", "decode_stored", "encoded"]
 
 #: The header in which ``request.eta`` travels: Celery's own would have a worker wait, and the store does that.
 ETA = "guard_eta"
@@ -114,6 +114,13 @@ def _protocol_2(app: Celery) -> Iterator[None]:
         _capturing.reset(token)
 
 
+def encoded(body: str | bytes, content_encoding: str) -> bytes:
+    """A body as a transport would be given it."""
+    if isinstance(body, str):
+        return body.encode(content_encoding if content_encoding != "binary" else "utf-8")
+    return bytes(body)
+
+
 class _Connection:
     """What ``send_task`` asks of a producer's connection. Nothing is sent, so nothing can be lost on the way."""
 
@@ -171,12 +178,7 @@ class _Capturing(Producer):  # type: ignore[misc]
             "content_encoding": content_encoding,
             "properties": {key: value for key, value in properties.items() if key not in _OF_THE_TRANSPORT},
         }
-        encoded = (
-            body.encode(content_encoding if content_encoding != "binary" else "utf-8")
-            if isinstance(body, str)
-            else body
-        )
-        self._taken = bytes(encoded), dict(headers), delivery, queue
+        self._taken = encoded(body, content_encoding), dict(headers), delivery, queue
 
 
 def captures(producer: Any) -> bool:

@@ -126,7 +126,8 @@ class Sender:
         if slot is not None:
             task_id, options = slot.id, with_slot(slot, options)
         wired = self._wired(task, contract, args, kwargs, gather)
-        draft, captured = self._draft(name, wired, countdown, eta, task_id, task, contract, by_celery, options)
+        build = capture if gather is None or gather.alike is None else gather.alike.capture
+        draft, captured = self._draft(name, wired, countdown, eta, task_id, task, contract, by_celery, options, build)
         span.built(draft.id, draft.queue, draft.headers)
         attempt = current_attempt.get()
         if attempt is not None and gather is None and draft.id == attempt.job.id:
@@ -205,14 +206,14 @@ class Sender:
 
     def _draft(
         self, name: str, wired: Wired, countdown: Any, eta: Any, task_id: str | None, task: Any,
-        contract: Effective | None, by_celery: bool, options: dict[str, Any],
+        contract: Effective | None, by_celery: bool, options: dict[str, Any], build: Callable[..., Captured],
     ) -> tuple[Draft, Captured]:  # fmt: skip
         args, kwargs = wired.args, wired.kwargs
         in_canvas = by_celery or any(options.get(option) for option in _CANVAS)
         expires = options.pop("expires", getattr(task, "expires", None))
         try:
             shown = {} if contract is None else call_without_values(args, kwargs)
-            captured = capture(self._app, name, args, kwargs, {**shown, **options, "task_id": task_id, "expires": None})
+            captured = build(self._app, name, args, kwargs, {**shown, **options, "task_id": task_id, "expires": None})
         except EncodeError as error:
             raise self._unencodable(name, args, kwargs, options, error) from error
         headers = captured.headers

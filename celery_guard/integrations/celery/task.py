@@ -255,8 +255,10 @@ class GuardedTask(Task):  # type: ignore[misc]
         raise Ignore("Replaced by new task")
 
     def _collected(self, calls: Iterable[Any], options: Mapping[str, Any]) -> tuple[Collected, list[Any]]:
+        from .alike import Alike
+
         results = []
-        with collecting() as collected:
+        with collecting(alike=Alike()) as collected:
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
                 results.append(self.apply_async(args, kwargs, **options))

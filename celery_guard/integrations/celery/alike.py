@@ -1,0 +1,112 @@
+"""Messages of many calls of one task: built by Celery until it is seen that they differ in nothing but what each call says.
+
+``enqueue_many`` sends the same task with the same options again and again. Celery builds the first message, and the second. If the second is
+what can be worked out from the first (another id, other arguments and what is shown of them; all else alike, byte for byte), the others are worked
+out too, which spares more than half of it. Where anybody else has a hand in a message Celery builds every one: receivers of the signals of publishing, routes, a
+subclass or a patch of what sends, an option that is more than a number or a text, a job that runs here and is the parent.
+
+What is called for each job in any case: ``apply_async`` and all that it calls (``shadow_name``, the check of the arguments), the guard's own
+checks, and observers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import Any
+
+from celery import Celery, signals
+from celery.app import amqp as celery_amqp
+from celery.app import base as celery_base
+from celery.app import routes as celery_routes
+from kombu import Producer, messaging
+
+from .capture import Captured, capture, decode, encoded
+
+__all__ = ["Alike"]
+
+#: What differs from call to call.
+_OF_A_CALL = frozenset({"argsrepr", "kwargsrepr"})
+#: Values that cannot change under the hand, and that say the same wherever they are equal.
+_PLAIN = (type(None), bool, int, float, str)
+#: Options that Celery gives with each send of a task: the task, and how its handle is made.
+_OF_THE_TASK = frozenset({"task_type", "result_cls"})
+_SIGNALS = tuple(getattr(signals, name) for name in ("before_task_publish", "after_task_publish", "task_sent"))
+
+
+class Alike:
+    """The calls of one ``enqueue_many``."""
+
+    def __init__(self) -> None:
+        self._of: tuple[str, dict[str, Any]] | None = None
+        self._model: Captured | None = None
+        self._embed: Any = None
+        #: Whether the second message was what was worked out; None before it.
+        self._proven: bool | None = None
+
+    def capture(self, app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:
+        """As :func:`~.capture.capture`."""
+        shared = {option: value for option, value in options.items() if option not in _OF_A_CALL}
+        if not (options.keys() >= _OF_A_CALL and _is_plain(shared) and _by_celery_alone(app)):
+            self._model = None
+            return capture(app, name, args, kwargs, options)
+        if self._model is None or self._of != (name, shared):
+            return self._begin(name, shared, capture(app, name, args, kwargs, options))
+        if self._proven:
+            return self._derived(self._model, app, args, kwargs, options, celery_base.uuid())
+        built = capture(app, name, args, kwargs, dict(options))
+        if self._proven is None:
+            self._proven = built == self._derived(self._model, app, args, kwargs, options, built.headers["id"])
+        return built
+
+    def _begin(self, name: str, shared: dict[str, Any], model: Captured) -> Captured:
+        # its sender goes on to write into its headers
+        self._of, self._model, self._proven = (name, shared), replace(model, headers={**model.headers}), None
+        _, _, self._embed = decode(model.body, model.delivery, model.headers)
+        return model
+
+    def _derived(
+        self, model: Captured, app: Celery, args: Any, kwargs: Any, options: Mapping[str, Any], id: str
+    ) -> Captured:
+        serializer = options.get("serializer") or app.conf.task_serializer
+        _, encoding, body = messaging.dumps((args or (), kwargs or {}, self._embed), serializer=serializer)
+        shown = {name: options[name] for name in _OF_A_CALL}
+        headers = {**model.headers, "id": id, "root_id": id, **shown}
+        # Celery sends options on as properties too
+        properties = {**model.delivery["properties"], "correlation_id": id, **shown}
+        delivery = {**model.delivery, "properties": properties}
+        result = (options.get("result_cls") or app.AsyncResult)(id)
+        result.ignored = options.get("ignore_result")
+        return Captured(encoded(body, encoding), headers, delivery, model.queue, result)
+
+
+def _is_plain(options: Mapping[str, Any]) -> bool:
+    """Whether equal options make equal messages, and none names the message."""
+    return options.get("task_id") is None and all(
+        isinstance(value, _PLAIN) or name in _OF_THE_TASK for name, value in options.items()
+    )
+
+
+def _by_celery_alone(app: Celery) -> bool:
+    """Whether nobody has a hand in what is built. Checked for each message: a caller's generator may do anything in between."""
+    amqp = app.amqp
+    return (
+        not any(signal.receivers for signal in _SIGNALS)
+        and type(amqp) is celery_amqp.AMQP
+        and type(amqp.router) is celery_routes.Router
+        and not amqp.router.routes
+        and "as_task_v2" not in vars(amqp)
+        and app.current_worker_task is None
+        and _is_of(type(app).send_task, celery_base)
+        and _is_of(amqp.send_task_message, celery_amqp)
+        and _is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
+        and _is_of(celery_routes.Router.route, celery_routes)
+        and _is_of(Producer.publish, messaging)
+        and _is_of(Producer._prepare, messaging)
+    )
+
+
+def _is_of(function: Any, module: ModuleType) -> bool:
+    """Whether a function is the module's own. What wraps one may pass on all of its attributes, but is of another type."""
+    return type(function) is FunctionType and function.__globals__ is module.__dict__
