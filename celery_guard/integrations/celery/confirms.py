@@ -3,6 +3,8 @@
 py-amqp's own ``confirm_publish`` waits for each message. Here the channel is put in confirm mode, messages are published without
 waiting, and the broker's acks are counted. A mandatory message that no queue takes is returned before it is confirmed, so it is
 known to be refused by the time its ack arrives.
+
+Messages are written to the socket many at a time: py-amqp's own writing of each is a system call a message, a fifth of a relay's CPU.
 """
 
 from __future__ import annotations
@@ -18,6 +20,36 @@ from celery_guard.flow.relay import Published
 __all__ = ["Confirms"]
 
 
+#: Bytes that are written to the socket at once.
+_AT_ONCE = 64 * 1024
+
+
+class _Writes:
+    """The frames of messages, on their way to the socket. What a connection that is given up had not written is dropped with it."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._frames = bytearray()
+
+    def publish(self, *args: Any, **options: Any) -> Any:
+        """As the channel's. All else that the channel sends, and waits for, goes to the socket itself, as ever."""
+        transport = self._channel.connection.transport
+        write, transport._write = transport._write, self._frames.extend
+        try:
+            answer = self._channel._basic_publish(*args, **options)
+        finally:
+            transport._write = write
+        if len(self._frames) >= _AT_ONCE:
+            self.flush()
+        return answer
+
+    def flush(self) -> None:
+        """Write what is there."""
+        frames, self._frames = self._frames, bytearray()
+        if frames:
+            self._channel.connection.transport.write(frames)
+
+
 class Confirms:
     """One batch on one channel."""
 
@@ -26,7 +58,8 @@ class Confirms:
         if not hasattr(channel, "guard_tags"):
             channel.confirm_select()
             # what the batch needs is the plain publish; waiting is done here
-            channel.basic_publish = channel._basic_publish
+            channel.guard_writes = _Writes(channel)
+            channel.basic_publish = channel.guard_writes.publish
             channel.guard_tags = itertools.count(1)
         self._waiting: dict[int, str] = {}
         self._confirmed: list[str] = []
@@ -43,6 +76,7 @@ class Confirms:
     def wait(self, within: float) -> Published:
         """Until every message is confirmed or refused. Raises ``OperationalError`` after ``within`` seconds."""
         until = time.monotonic() + within
+        self._channel.guard_writes.flush()
         while self._waiting:
             left = until - time.monotonic()
             if left <= 0:
