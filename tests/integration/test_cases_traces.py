@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -182,6 +184,21 @@ def test_obs_2_broken_telemetry_fails_no_job_and_lets_children_and_workers_end(
     assert [fleet.job(job).attempts for job in jobs] == [1, 1, 1, 1]
     assert fleet.counted() == {"add": 4}
     assert worker.terminate() == 0
+
+
+def test_obs_2_without_opentelemetry_jobs_run_and_carry_no_context(
+    make_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry'] = None\n")
+    fleet = make_fleet("embedded")
+    job = fleet.says("print(m.flaky.delay(1).id)", PYTHONPATH=str(tmp_path)).strip()
+    worker = fleet.worker("prefork", 1, PYTHONPATH=str(tmp_path))
+    assert fleet.settled(job).state.value == "succeeded"
+    assert fleet.job(job).attempts == 2
+    assert worker.terminate() == 0
+    payload = fleet.store.payload(job)
+    assert payload is not None
+    assert not {"traceparent", "tracestate", "baggage"} & {*json.loads(payload.headers)}
 
 
 @pytest.mark.parametrize("pool", ["threads", "gevent", "solo"])
