@@ -26,6 +26,7 @@ class Count(str, Enum):
     FAILED = "failed"
     #: Attempts whose lease lapsed.
     CRASHED = "crashed"
+    #: Further runs, by the class of the failure that they answer; none where a body has asked for one without an error.
     RETRIED = "retried"
     #: Messages that a broker, or the codec, would not have.
     REFUSED = "refused"

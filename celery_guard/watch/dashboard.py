@@ -54,7 +54,7 @@ PANELS = (
     Panel(
         "Retries and replays", "A second.", "ops",
         (
-            ("sum(rate({p}retries_total[{r}]))", "retries"),
+            ("sum by (failure_class) (rate({p}retries_total[{r}]))", "retries {{{{failure_class}}}}"),
             ("sum(rate({p}replays_total[{r}]))", "replays"),
         ),
     ),

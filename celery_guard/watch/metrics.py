@@ -44,7 +44,6 @@ _BY_TASK = {
     Count.CLAIMED: ("attempts_started", "Attempts that began."),
     Count.CRASHED: ("attempts_crashed", "Attempts whose lease lapsed: their process died, or hung."),
     Count.FENCED: ("attempts_fenced", "Attempts that came back when the job was not theirs any more."),
-    Count.RETRIED: ("retries", "Further runs that were scheduled after an attempt failed."),
     Count.REPLAYED: ("replays", "Dead jobs that were sent again."),
     Count.CONFLICT: ("conflicts", "Jobs that were refused: their key was taken with another payload."),
     Count.RENEWED_LATE: ("leases_renewed_late", "Leases that were renewed after they had lapsed."),
@@ -111,6 +110,11 @@ class StoreCollector(Collector):
             zeros = {(task,): 0.0 for task in self._whose.tasks}
             yield _counter(name, text, zeros | _sum(of[what], lambda one: (self._task(one.task),)), "task")
         yield self._duplicates(of)
+        asked = {(task, ""): 0.0 for task in self._whose.tasks}
+        yield _counter(
+            "retries", "Further runs that were scheduled after an attempt, by the class of its failure.",
+            asked | _sum(of[Count.RETRIED], lambda one: (self._task(one.task), one.failure_class)), "task", "failure_class",
+        )  # fmt: skip
         yield _counter(
             "attempts_failed", "Attempts that failed, by class.",
             _sum(of[Count.FAILED], lambda one: (self._task(one.task), one.failure_class)), "task", "failure_class",

@@ -110,6 +110,10 @@ def _totals(found: Iterable[Row]) -> dict[_Series, int]:
     for word, task, state, reason, failure_class, *values in found:
         if word:
             _put(totals, word, (task, state, reason, failure_class), values[0])
+            if values[1]:
+                # the rows say how often, their failures of which class: what is left are those that nobody raised an error for
+                _put(totals, Count.RETRIED.value, (task, "", "", failure_class), values[1])
+                _put(totals, Count.RETRIED.value, (task, "", "", ""), -values[1])
             continue
         for (what, bound), value in zip(statements.MEASURES, values, strict=True):
             if value:

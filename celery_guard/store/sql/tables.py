@@ -162,8 +162,7 @@ job = Table(
     _instant("counted", nullable=False, server_default="0"),
     # The task that it is counted as, where it has replaced itself by another.
     _id("counted_as"),
-    # The name of the schedule that sent it.
-    _id("schedule"),
+    _id("schedule"),  # the name of the one that sent it
     Index("guard_job_uncounted", "counted", "finished", **_partial("counted >= 0 AND finished IS NOT NULL")),
     Index("guard_job_due", "state", "due", **_partial("due IS NOT NULL")),
     Index("guard_job_held_key", "held_key", unique=True, **_partial("held_key IS NOT NULL")),
@@ -223,6 +222,7 @@ failure = Table(
     _id("cause", nullable=False),
     _id("worker", nullable=False),
     _flag("truncated"),
+    _flag("retried"),  # whether another run was its answer
     **_INNODB,
 )
 

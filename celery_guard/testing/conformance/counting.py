@@ -64,9 +64,29 @@ class TestCounting:
         store.sent(token, [job.id], LONG)
         assert store.settle(dead(claim(store, job.id)))
         assert totals(store) == {
-            ("enqueued",): 1, ("published",): 2, ("claimed",): 2, ("retried",): 1, ("failed", "transient"): 1,
+            ("enqueued",): 1, ("published",): 2, ("claimed",): 2, ("retried", "transient"): 1, ("failed", "transient"): 1,
             ("failed", "permanent"): 1, ("ended", "dead", "failed", "permanent"): 1, ("run", "dead"): 1,
         }  # fmt: skip
+
+    def test_a_retry_is_counted_by_the_class_of_the_failure_that_it_answers(self, store: Store) -> None:
+        def retries() -> dict[str, int]:
+            return {one.failure_class: one.total for one in store.counted() if one.what is Count.RETRIED and one.total}
+
+        granted = start(store)
+        assert store.settle(retried(granted, failure=failure(failure_class="throttled")))
+        assert store.settle(retried(claim(store, granted.id)))
+        assert retries() == {"throttled": 1, "": 1}
+        assert store.settle(dead(claim(store, granted.id), failure=failure(failure_class="throttled")))
+        assert retries() == {"throttled": 1, "": 1}
+        store.fold(500)
+        assert retries() == {"throttled": 1, "": 1}
+        store.replay([granted.id])
+        for failure_class in ("throttled", "transient"):
+            assert store.settle(retried(claim(store, granted.id), failure=failure(failure_class=failure_class)))
+        assert retries() == {"throttled": 2, "transient": 1, "": 1}
+        assert store.settle(succeeded(claim(store, granted.id)))
+        store.fold(500)
+        assert retries() == {"throttled": 2, "transient": 1, "": 1}
 
     def test_a_crash_and_what_comes_back_too_late_are_counted(self, store: Store) -> None:
         granted, attempt = lapse(store)

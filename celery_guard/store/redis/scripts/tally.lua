@@ -71,7 +71,7 @@ local function tally(row, to, ended)
     end
     for name, what in pairs({ crashes = 'crashed', retries = 'retried', refusals = 'refused', replays = 'replayed' }) do
         if to[name] and row.state then
-            add(to[name] - count(row[name]), what, task)
+            add(to[name] - count(row[name]), what, task, '', '', name == 'retries' and to.failure_class or '')
         end
     end
     if to.state and ended[to.state] and not ended[row.state] then

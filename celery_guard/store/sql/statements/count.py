@@ -132,9 +132,9 @@ def measured(which: ColumnElement[bool]) -> Select[Any]:
 
 
 def failed(which: ColumnElement[bool]) -> Select[Any]:
-    """The failed attempts of rows that are not counted yet, by class."""
+    """The failed attempts of rows that are not counted yet, by class: how many, and how many of them were answered by another run."""
     none = cast(literal(""), String)
-    first, *rest = (func.count(), *(_ZERO for _ in MEASURES[1:]))
+    first, *rest = (func.count(), func.sum(failure.c.retried), *(_ZERO for _ in MEASURES[2:]))
     return (
         select(cast(literal(Count.FAILED.value), String), _task(), none, none, failure.c.failure_class, first, *rest)
         .select_from(job.join(failure, failure.c.job == job.c.id))

@@ -291,6 +291,7 @@ def _beside(what: Beside, moved: FromClause) -> Insert:
     else:
         table = failure
         row = _failure(func.coalesce(given("attempt", Integer), moved.c.attempts))
+        row["retried"] = given("retried", SmallInteger)
     new = select(moved.c.id, *row.values()).select_from(moved)
     return insert(table).from_select(["job", *row], new, include_defaults=False)
 
