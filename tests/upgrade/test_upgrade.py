@@ -70,6 +70,9 @@ def end(fleet: TwoVersions, *batches: str) -> None:
 def test_new_tables_first_under_old_workers_then_new_workers_beside_them(fleet: TwoVersions) -> None:
     begin(fleet, "a")
     relay = fleet.start("old", "guard", "relay")
+    # one that starts on the new tables ends at once: the worker's and this one are at work before
+    alive = "print(sum(b.live for b in m.guard.store.heartbeats() if b.name.startswith('relay:')))"
+    eventually(lambda: fleet.publish("old", alive).stdout.strip() == "2", seconds=60, what="two relays")
     upgrade(fleet)
     # the old fleet goes on, on the new tables, also with what a new publisher sends
     fleet.send("old", "b")
