@@ -13,6 +13,8 @@ from typing import Any
 from celery import Celery, chain, chord, group
 
 from celery_guard import Contract, Guard, Retry
+from celery_guard.errors import StoreUnavailableError
+from celery_guard.integrations.celery import send
 from celery_guard.testing.steps import install_from
 
 from .app import app as base
@@ -29,6 +31,17 @@ app = Celery(
 app.conf.update(base.conf.changes)
 app.conf.update(result_chord_retry_interval=0.2, task_publish_retry=False, database_create_tables_at_setup=True)
 guard = Guard(app)
+
+
+def _away_at_first(to: Any, jobs: Any) -> Any:
+    """A store that cannot be reached three times, for a job whose id says so."""
+    for job in jobs:
+        if job.id.startswith("away-") and any(flag(f"{job.id}-{time}") for time in range(3)):
+            raise StoreUnavailableError("The store is away, for a test")
+    return enqueue(to, jobs)
+
+
+enqueue, send.enqueue = send.enqueue, _away_at_first
 
 
 @app.task(

@@ -83,6 +83,20 @@ def test_a_chord_fires_once_though_a_member_dies_between_its_end_and_celery_hear
     assert left(fleet, tag) == {"part 1": 1, "part 2": 1, "whole [1, 2]": 1}
 
 
+@pytest.mark.parametrize("size", [1, 2], ids=["one", "a group"])
+def test_the_body_of_a_chord_waits_for_a_store_that_is_away_when_celery_sends_it(
+    fleet: Fleet, tag: str, size: int
+) -> None:
+    """Celery takes an error there for the end of the chord, and forgets its parts."""
+    app = fleet.app
+    body = app.whole.s(tag).set(task_id=f"away-{tag}")
+    if size == 2:
+        body = app.group([body, app.whole.s(tag)])
+    result = app.chord([app.part.s(tag, 1), app.part.s(tag, 2)], body).delay()
+    assert result.get(timeout=60) == (3 if size == 1 else [3, 3])
+    assert left(fleet, tag) == {"part 1": 1, "part 2": 1, "whole [1, 2]": size}
+
+
 def test_an_inner_chord_whose_member_is_killed_takes_the_outer_one_along(fleet: Fleet, tag: str) -> None:
     app = fleet.app
     inner = app.chord([app.part.s(tag, 1), app.part.s(tag, 2, "dies")], app.plus.s(tag, 10))

@@ -41,6 +41,7 @@ from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
 from .groups import members_of
+from .hanging import once_it_can_be_written
 from .items import instead
 from .logged import call_without_values
 from .passage import open_door
@@ -143,14 +144,17 @@ class Sender:
         if (members := members_of(self, options)) is not None:
             members.add(job, captured.result, of_chord=bool(options.get("chord")))
             return captured.result
-        answer = enqueue(door or self._runtime.around(), [job])[0]
+        answer = self._write([job], door)[0]
         self._runtime.tell_enqueued(job, answer)
         span.answered(answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""
-        return self._handles(gathered, enqueue(self._door() or self._runtime.around(), gathered.jobs))
+        return self._handles(gathered, self._write(gathered.jobs, self._door()))
+
+    def _write(self, jobs: Sequence[NewJob], door: Door | None) -> list[Enqueued]:
+        return once_it_can_be_written(lambda: enqueue(door or self._runtime.around(), jobs))
 
     def enqueue_members(self, gathered: Collected) -> None:
         """Write the members of a group. Raises what speaks against the first that was refused; the others are accepted."""
