@@ -83,6 +83,8 @@ def _shortened(grant: Call, own: Sequence[Call], later: Sequence[Call]) -> Itera
     """A grant whose job was given to the ``later`` one, or taken from it, before its lease was over; ``own`` are the calls for its fence.
 
     A lease is alive at least until its length after the beginning of the call that gave it, or of the last one that renewed it.
+    A settle whose answer is lost is repeated, and finds the job of another if that was claimed meanwhile: it is refused, and yet it may be what
+    gave the job up. So one that was still on its way when the later grant began counts, whatever it was answered.
     """
     until = max(call.began + call.lease for call in own if call.answer and call.op in ("claim", "renew"))
     for call in own:
@@ -92,7 +94,9 @@ def _shortened(grant: Call, own: Sequence[Call], later: Sequence[Call]) -> Itera
         given_up = [
             end
             for end in own
-            if end.op in ("settle", "recover") and end.answer is not False and end.began < _ended(call)
+            if end.op in ("settle", "recover")
+            and end.began < _ended(call)
+            and (end.answer is not False or _ended(end) > call.began)
         ]
         if not given_up:
             yield f"fence {call.fence} was granted, and nobody had ended fence {grant.fence}"

@@ -357,6 +357,19 @@ def test_of_two_sweeps_at_once_both_may_take_the_recovery_for_their_own() -> Non
     assert not list(RULES["one_settle_a_fence"](history))
 
 
+@pytest.mark.parametrize(
+    ("refused", "found"), [(3.6, []), (2.9, ["fence 2 was granted, and nobody had ended fence 1"])]
+)
+def test_a_settle_that_was_repeated_may_be_refused_for_what_its_first_try_gave_up(
+    refused: float, found: list[str]
+) -> None:
+    """Its lost answer is asked for again after another claim; one that had been refused before it has given nothing up."""
+    claims = [Call("claim", "plain-0.0", fence, f"w{fence}", at, at + 0.1, True, 3) for fence, at in ((1, 1), (2, 3))]
+    settled = Call("settle", "plain-0.0", 1, "w1", 1.5, refused, False)
+    history = replace(good(1), calls=[*claims, settled])
+    assert [said.partition(": ")[2] for said in RULES["leases_do_not_overlap"](history)] == found
+
+
 def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_claimed() -> None:
     calls = [
         Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
