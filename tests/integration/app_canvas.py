@@ -14,6 +14,7 @@ from celery import Celery, chain, chord, group
 
 from celery_guard import Contract, Guard, Retry
 from celery_guard.errors import StoreUnavailableError
+from celery_guard.flow.enqueue import enqueue
 from celery_guard.integrations.celery import send
 from celery_guard.testing.steps import install_from
 
@@ -41,7 +42,7 @@ def _away_at_first(to: Any, jobs: Any) -> Any:
     return enqueue(to, jobs)
 
 
-enqueue, send.enqueue = send.enqueue, _away_at_first
+vars(send)["enqueue"] = _away_at_first
 
 
 @app.task(

@@ -5,80 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_guard.job.row import Job
-from celery_guard.job.state import Kind, State
+from celery_guard.job.state import State
 from tests.chaos.checker import GAP, RULES, check
-from tests.chaos.history import Call, Entry, History, calls_from
-from tests.chaos.plan import Promise, Unit, make_plan
-from tests.chaos.publish import Noted
+from tests.chaos.history import Call, Entry, History
+from tests.chaos.plan import Promise, Unit
 
-LEASE = timedelta(seconds=3)
-HEALED = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-
-# -- a good run -------------------------------------------------------------------------------------------------------
-
-
-def good(seed: int) -> History:
-    """What a run leaves in which everything went as it should, with retries, and a crash under every seventh job."""
-    plan = make_plan(seed, 120)
-    noted = Noted()
-    history = History(plan, noted, {}, [], [], {}, [], HEALED, LEASE)
-    rows: dict[str, Job] = {}
-    entries: list[Entry] = []
-    calls: list[Call] = []
-    booked: dict[str, int] = {}
-    orders: list[str] = []
-    for unit in plan.units:
-        if unit.is_rolled_back:
-            noted.rolled_back.add(unit.name)
-            continue
-        noted.accepted.add(unit.name)
-        if unit.kind == "order":
-            orders.append(unit.name)
-        if unit.kind == "keyed":
-            noted.answers[unit.name] = [unit.id()] * (unit.how + 1)
-        for turn, promise in enumerate(unit.promises):
-            if promise.again:
-                continue
-            end = min(promise.ends)
-            follows = unit.kind == "twins" and turn == 1
-            fence = 0 if end is State.CANCELLED else promise.attempts + (unit.number % 7 == 0 and not follows)
-            if end is State.CANCELLED:
-                noted.cancels[promise.id] = ("cancelled", 0)
-            _ran(unit, promise, fence, entries, calls, quietly=follows)
-            if promise.books:
-                booked[promise.id] = 1
-            rows[promise.id] = Job(
-                id=promise.id, task="t", queue="q", kind=Kind.RUN, state=end, reason=None, created=HEALED, told=True, fence=fence,
-                attempts=fence, crashes=max(0, fence - promise.attempts), holder=unit.id(0) if follows else None,
-                finished=HEALED + timedelta(seconds=unit.number),
-            )  # fmt: skip
-    return replace(history, rows=rows, entries=entries, calls=calls, booked=booked, orders=orders)
-
-
-def _ran(unit: Unit, promise: Promise, fences: int, entries: list[Entry], calls: list[Call], *, quietly: bool) -> None:
-    for fence in range(1, fences + 1):
-        at, owner, crashed = unit.number * 100 + fence * 10.0, f"w-{fence}", fence == 1 and fences > promise.attempts
-        calls.append(Call("claim", promise.id, fence, owner, at, at + 0.1, True, 3))
-        if not quietly:
-            entries.append(Entry("enter", promise.id, fence))
-        if crashed:
-            calls.append(Call("recover", promise.id, fence, owner, at + 4, at + 4.1, True))
-            continue
-        if fence == fences and promise.value is not None and not quietly:
-            entries.append(Entry(f"return {promise.value}", promise.id, fence))
-        calls.append(Call("renew", promise.id, fence, owner, at + 1, at + 1.1, True, 3))
-        calls.append(Call("settle", promise.id, fence, owner, at + 2, at + 2.1, True))
-
-
-# -- what breaks it ---------------------------------------------------------------------------------------------------
+from .histories import HEALED, LEASE, good
 
 
 @dataclass
@@ -335,76 +273,3 @@ def test_what_breaks_a_rule_is_seen(how: str, seed: int) -> None:
 
 def test_each_rule_is_seen_to_fail() -> None:
     assert {rule for rule, _ in SPOILT.values()} == set(RULES)
-
-
-def test_what_nobody_knows_is_not_held_against_a_run() -> None:
-    """A call whose process died may have taken effect or not, and an owner may have settled before its lease was over."""
-    claims = [Call("claim", "plain-0.0", fence, f"w{fence}", fence, fence + 0.1, True, 3) for fence in (1, 2, 3)]
-    dying = Call("settle", "plain-0.0", 1, "w1", 1.5)
-    settled = Call("settle", "plain-0.0", 2, "w2", 2.5, 2.6, True)
-    lost_claim = Call("claim", "plain-0.0", 0, None, 2.7)
-    history = replace(good(1), calls=[*claims, dying, settled, lost_claim])
-    assert not list(RULES["leases_do_not_overlap"](history))
-
-
-def test_of_two_sweeps_at_once_both_may_take_the_recovery_for_their_own() -> None:
-    calls = [
-        Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
-        Call("recover", "plain-0.0", 1, "w", 4.2, 4.9, True),
-        Call("recover", "plain-0.0", 1, "w", 4.3, 4.8, True),
-    ]
-    history = replace(good(1), calls=calls)
-    assert not list(RULES["one_settle_a_fence"](history))
-
-
-@pytest.mark.parametrize(
-    ("refused", "found"), [(3.6, []), (2.9, ["fence 2 was granted, and nobody had ended fence 1"])]
-)
-def test_a_settle_that_was_repeated_may_be_refused_for_what_its_first_try_gave_up(
-    refused: float, found: list[str]
-) -> None:
-    """Its lost answer is asked for again after another claim; one that had been refused before it has given nothing up."""
-    claims = [Call("claim", "plain-0.0", fence, f"w{fence}", at, at + 0.1, True, 3) for fence, at in ((1, 1), (2, 3))]
-    settled = Call("settle", "plain-0.0", 1, "w1", 1.5, refused, False)
-    history = replace(good(1), calls=[*claims, settled])
-    assert [said.partition(": ")[2] for said in RULES["leases_do_not_overlap"](history)] == found
-
-
-def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_claimed() -> None:
-    calls = [
-        Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
-        Call("recover", "plain-0.0", 1, "w", 4.2, 4.3, True),
-        Call("settle", "plain-0.0", 1, "w", 4.4, 4.5, True),
-    ]
-    history = replace(good(1), calls=calls)
-    assert not [
-        *RULES["leases_do_not_overlap"](history),
-        *RULES["one_settle_a_fence"](replace(history, booked=good(1).booked)),
-    ]
-
-
-def test_calls_are_read_from_a_trace() -> None:
-    lines = [
-        {"at": 10**9, "call": "a", "op": "claim", "ids": ["x"], "lease": 3},
-        {"at": 2 * 10**9, "call": "a", "answer": ["granted", 4, "w"]},
-        {
-            "at": 3 * 10**9,
-            "call": "b",
-            "op": "renew",
-            "ids": ["x", "y"],
-            "leases": {"x": [4, "w"], "y": [1, "v"]},
-            "lease": 3,
-        },
-        {"at": 4 * 10**9, "call": "b", "answer": ["x"]},
-        {"at": 5 * 10**9, "call": "c", "op": "claim", "ids": ["x"], "lease": 3},
-        {"at": 6 * 10**9, "call": "c", "answer": ["leased"]},
-        {"at": 7 * 10**9, "call": "d", "op": "settle", "ids": ["x"], "mine": [4, "w"], "how": []},
-        {"at": 8 * 10**9, "call": "e", "op": "recover", "ids": ["x"], "seen": ["sent", None, 4, None], "how": []},
-    ]
-    assert calls_from(lines) == [
-        Call("claim", "x", 4, "w", 1, 2, True, 3),
-        Call("renew", "x", 4, "w", 3, 4, True, 3),
-        Call("renew", "y", 1, "v", 3, 4, False, 3),
-        Call("claim", "x", 0, None, 5, 6, False, 3),
-        Call("settle", "x", 4, "w", 7),
-    ]
