@@ -20,12 +20,12 @@ import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any, NoReturn, Protocol
 from uuid import UUID
 
 from celery_guard.errors import ContractError, EnqueueError, PayloadError
+from celery_guard.lazy import lazy
 
 from .canonical import canonical
 from .contract import Key, Tenant
@@ -139,14 +139,14 @@ class _Call:
         #: ``kwargs`` as a function of the contract sees them.
         self.seen = seen
 
-    @cached_property
+    @lazy
     def given(self) -> dict[str, Any]:
         """What the caller passed, by parameter. Without a signature, positional arguments have no names."""
         if self.signature is None:
             return {"*": list(self.args), **self.kwargs}
         return self.signature.bind(*self.args, **self.kwargs).arguments
 
-    @cached_property
+    @lazy
     def bound(self) -> dict[str, Any]:
         """``given`` with defaults filled in."""
         if self.signature is None:
@@ -155,7 +155,7 @@ class _Call:
         filled.apply_defaults()
         return filled.arguments
 
-    @cached_property
+    @lazy
     def by_name(self) -> Mapping[str, Any]:
         """``bound``, and beside it what ``**kwargs`` takes."""
         parameters = () if self.signature is None else self.signature.parameters.values()

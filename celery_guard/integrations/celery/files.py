@@ -26,13 +26,14 @@ import time
 import uuid
 from collections import deque
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem, virtual
 from kombu.utils.json import dumps, loads
+
+from celery_guard.lazy import lazy
 
 __all__ = ["Channel", "QoS", "Transport", "register"]
 
@@ -67,7 +68,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         self._unacknowledged: set[str] = set()
         self._looked = 0.0
 
-    @cached_property
+    @lazy
     def folder(self) -> Path:
         """The broker's folder, from the URL; made if it is not there."""
         folder = Path("/", self.connection.client.virtual_host)

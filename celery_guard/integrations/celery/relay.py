@@ -95,6 +95,9 @@ class _Beside(threading.Thread):
         self._process: Any = None
         if forks:
             self._fork()
+        else:
+            # imports and all, before the pool forks: a child waits for ever for what another thread was about to import
+            runtime.store  # noqa: B018
 
     def run(self) -> None:
         deaths = 0

@@ -12,7 +12,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
@@ -26,6 +25,7 @@ from celery_guard.contract.sensitive import secret_for
 from celery_guard.contract.shape import Shape, shape_of
 from celery_guard.errors import ContractError, NotGuardedError
 from celery_guard.integrations.django import default_store, is_djangos, is_of_django
+from celery_guard.lazy import lazy
 from celery_guard.setting_names import ENVIRONMENT_PREFIX
 from celery_guard.store import open_store
 
@@ -107,7 +107,7 @@ class Runtime:
         """Whether a job of the one app may lie in a transaction that was opened for the other."""
         return other is self or (self.has_store and other.has_store and other.settings.store == self.settings.store)
 
-    @cached_property
+    @lazy
     def settings(self) -> Settings:
         """Arguments, then ``app.conf.guard_*``, then ``CELERY_GUARD_*``. Raises ``SettingError``."""
         mine = _said(self.app)
@@ -118,14 +118,14 @@ class Runtime:
 
         return read_settings(self._arguments, mine, os.environ)
 
-    @cached_property
+    @lazy
     def encryption(self) -> Encryption:
         """What this process encrypts and decrypts with. Raises ``ConfigurationError``."""
         from .encrypted import encryption_of
 
         return encryption_of(self.settings)
 
-    @cached_property
+    @lazy
     def central(self) -> Central:
         """The contracts beside the tasks: of ``Guard(contracts=...)``, then of ``app.conf.guard_contracts``. Raises ``ContractError``."""
         given = self.contracts
@@ -133,7 +133,7 @@ class Runtime:
             given = _said(self.app).get(_CONTRACTS)
         return Central({} if given is None else given)
 
-    @cached_property
+    @lazy
     def store(self) -> Store:
         """The store named by the settings. Opens no connection before the first use."""
         settings = self.settings
@@ -170,7 +170,7 @@ class Runtime:
         """Where a guarded job goes that was given no transaction: into Django's, if the store is there and one is open."""
         return self.store.around() or self.store
 
-    @cached_property
+    @lazy
     def observers(self) -> Observers:
         """Those who are told what has happened; the log is one of them."""
         from celery_guard.watch.lines import Lines
@@ -180,21 +180,21 @@ class Runtime:
         observers.add(Lines())
         return observers
 
-    @cached_property
+    @lazy
     def keeper(self) -> LeaseKeeper:
         """The leases of this process."""
         from celery_guard.flow.lease import LeaseKeeper
 
         return LeaseKeeper(self.store, self.observers.tell)
 
-    @cached_property
+    @lazy
     def skew(self) -> Skew:
         """What this process has seen of publishers' clocks."""
         from celery_guard.flow.skew import Skew
 
         return Skew()
 
-    @cached_property
+    @lazy
     def runner(self) -> Runner:
         """Runs deliveries."""
         from celery_guard.flow.run import Runner
@@ -218,7 +218,7 @@ class Runtime:
             self.observers.tell(event.Cancelled(id, "", answer.answer))
         return answer
 
-    @cached_property
+    @lazy
     def tracing(self) -> Tracing:
         """Spans, where OpenTelemetry is installed."""
         from .traced import open_for_celery

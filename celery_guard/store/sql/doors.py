@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -22,6 +22,7 @@ from celery_guard.job.row import NewJob, StoredFailure, StoredResult
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import State
 from celery_guard.job.verdict import Claimed, Enqueued
+from celery_guard.lazy import lazy
 from celery_guard.store.calls import owner_of_this_claim
 
 from .accept import accept
@@ -93,7 +94,7 @@ class Doors:
         self._named: set[Hashable] = set()
         self._texts: dict[tuple[type[Dialect], str], Texts] = {}
 
-    @cached_property
+    @lazy
     def _asynchronous(self) -> AsyncDoors:
         from .async_doors import AsyncDoors
 
