@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -197,10 +198,10 @@ def series_of(panel: Panel, server: str, began: float) -> list[tuple[str, list[t
 
 
 def named(legend: str, labels: dict[str, Any]) -> str:
-    """As Grafana fills a legend in."""
+    """As Grafana fills a legend in: with nothing where a line has no such label."""
     for label, value in labels.items():
         legend = legend.replace(f"{{{{{label}}}}}", value.removeprefix(f"{APP}."))
-    return legend
+    return re.sub(r"{{\w+}}", "", legend).strip()
 
 
 def free_port() -> int:
