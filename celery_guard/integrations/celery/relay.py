@@ -73,7 +73,11 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
             and threading.current_thread() is threading.main_thread()
             and not worker.pool_cls.__module__.endswith(("gevent", "eventlet"))
         )
-        self._beside = _Beside(runtime_of(worker.app), forks)
+        runtime = runtime_of(worker.app)
+        if not forks:
+            # imports and all, before the pool forks: a child waits for ever for what another thread was about to import
+            runtime.store  # noqa: B018
+        self._beside = _Beside(runtime, forks)
         self._beside.start()
 
     def stop(self, worker: Any) -> None:
@@ -95,9 +99,6 @@ class _Beside(threading.Thread):
         self._process: Any = None
         if forks:
             self._fork()
-        else:
-            # imports and all, before the pool forks: a child waits for ever for what another thread was about to import
-            runtime.store  # noqa: B018
 
     def run(self) -> None:
         deaths = 0
