@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
 from celery_guard.flow.admin.actor import Actor, by_role
 from celery_guard.flow.admin.audit import Authority
@@ -249,10 +250,8 @@ def test_a_dependency_that_fails_again_after_a_while_stops_the_replay_and_the_re
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_fifty_thousand_letters_are_frozen_page_by_page(tmp_path: Path) -> None:
+def test_fifty_thousand_letters_are_frozen_page_by_page(store: Store) -> None:
     """No statement is about more than a page, and what is held in memory does not grow with the letters."""
-    store = open_store(f"sqlite:///{tmp_path / 'guard.db'}")
-    store.upgrade()
     number = 50_000
     _fill(store, number)
     sizes: dict[str, int] = {}
@@ -269,7 +268,6 @@ def test_fifty_thousand_letters_are_frozen_page_by_page(tmp_path: Path) -> None:
     assert state_of(store, replay.id) is ReplayState.RUNNING
     [group] = store.groups()
     assert group.count > number - 30
-    store.close()
 
 
 def _sized(store: Store, sizes: dict[str, int]) -> Any:
@@ -301,15 +299,16 @@ def _fill(store: Store, number: int) -> None:
     one = die(store, new_job(tenant="acme"), failure=failure(cause="down"))
     engine = store._database.engine  # type: ignore[attr-defined]
     with engine.connect() as connection:
-        columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(guard_job)")]
+        columns = [column["name"] for column in inspect(engine).get_columns("guard_job")]
         others = ", ".join(name for name in columns if name not in ("id", "created"))
+        numbered = "printf('%05d', i)" if engine.dialect.name == "sqlite" else "lpad(i::text, 5, '0')"
         connection.exec_driver_sql(
             f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {number - 1}) "  # noqa: S608 - names of columns
-            f"INSERT INTO guard_job (id, created, {others}) SELECT printf('letter-%05d', i), created + i, {others} FROM guard_job, n WHERE id = '{one.id}'"
+            f"INSERT INTO guard_job (id, created, {others}) SELECT 'letter-' || {numbered}, created + i, {others} FROM guard_job, n WHERE id = '{one.id}'"
         )
         connection.exec_driver_sql(
             "INSERT INTO guard_payload (job, generation, body, headers, delivery) "
-            "SELECT j.id, 0, p.body, p.headers, p.delivery FROM guard_job j, guard_payload p WHERE j.id LIKE 'letter-%'"
+            "SELECT j.id, 0, p.body, p.headers, p.delivery FROM guard_job j, guard_payload p WHERE j.id <> p.job"
         )
 
 

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.instant import microseconds
@@ -65,12 +66,22 @@ def add(connection: Connection, id: str, ids: Sequence[str], first: int) -> int:
     batch = connection.execute(statements.known(id)).mappings().one_or_none()
     if batch is None or batch["state"] != ReplayState.BUILDING:
         return 0
-    found = {row.id: row for row in connection.execute(statements.add(id, ids))}
+    found = {row.id: row for row in connection.execute(statements.candidates(ids)) if row.state == State.DEAD}
     new = [
         {"batch": id, "job": row.id, "position": first + place, "tenant": row.tenant, "cause": row.cause,
          "actor": batch["actor"], "reason": ""}
         for place, row in enumerate(found[one] for one in dict.fromkeys(ids) if one in found)
     ]  # fmt: skip
+    try:
+        with connection.begin_nested():
+            return _place(connection, id, new)
+    except IntegrityError:
+        # some are in it already: to ask for them each time would cost more, the more there are
+        placed = set(connection.execute(statements.placed(id, ids)).scalars())
+        return _place(connection, id, [row for row in new if row["job"] not in placed])
+
+
+def _place(connection: Connection, id: str, new: list[dict[str, Any]]) -> int:
     if new:
         connection.execute(statements.put(), new)
         connection.execute(statements.counted(id, len(new)))

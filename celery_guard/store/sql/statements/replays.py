@@ -32,8 +32,8 @@ from celery_guard.store.sql.tables import job, replay, replay_batch
 from . import fixed
 
 __all__ = [
-    "add", "begin", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "give_up", "known", "last", "listed", "move", "next_wave", "on_their_way",
-    "over", "place", "put", "remember", "skip", "skipped", "standing", "tick", "waiting", "waiting_in", "wave_counts",
+    "begin", "candidates", "counted", "counts", "crowded", "ended_as", "failed", "forget", "forget_items", "give_up", "known", "last", "listed", "move", "next_wave", "on_their_way",
+    "over", "place", "placed", "put", "remember", "skip", "skipped", "standing", "tick", "waiting", "waiting_in", "wave_counts",
 ]  # fmt: skip
 
 
@@ -53,12 +53,14 @@ def begin(**values: Any) -> Insert:
     )
 
 
-def add(id: str, ids: Collection[str]) -> Select[Any]:
-    """Dead jobs that are not in the replay yet."""
-    there = exists(select(replay.c.job).where(replay.c.batch == id, replay.c.job == job.c.id).correlate(job))
-    return select(job.c.id, job.c.tenant, job.c.cause).where(
-        job.c.id.in_(ids), job.c.state == fixed(State.DEAD), ~there
-    )
+def candidates(ids: Collection[str]) -> Select[Any]:
+    """What a replay has to know of jobs that are to be in it. By nothing but their ids: of letters that have only just died a planner has no idea how many there are."""
+    return select(job.c.id, job.c.state, job.c.tenant, job.c.cause).where(job.c.id.in_(ids))
+
+
+def placed(id: str, ids: Collection[str]) -> Select[Any]:
+    """Which of these jobs are in the replay already. Not joined, for the same reason."""
+    return select(replay.c.job).where(replay.c.batch == id, replay.c.job.in_(ids))
 
 
 def put() -> Insert:
