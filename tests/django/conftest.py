@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -27,12 +27,12 @@ else:
     django.setup()
 
     @pytest.fixture(autouse=True)
-    def _on_what(record_property: Callable[[str, object], None]) -> None:
+    def _on_what(request: pytest.FixtureRequest) -> None:
         """For the guarantee ledger."""
         from django.db import connection
 
         database = "mariadb" if connection.vendor == "mysql" else connection.vendor
-        record_property(STACK, f"redis-{database}")
+        request.node.user_properties.append((STACK, f"redis-{database}"))
 
     @pytest.fixture(scope="session", autouse=True)
     def databases() -> Iterator[None]:
