@@ -261,7 +261,9 @@ def _store(kind: str, folder: Path) -> Iterator[str]:
 def _collect(tree: Path, keyword: str) -> list[str]:
     files = [f"t/integration/{name}.py" for name in FILES]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files, *(["-k", keyword] if keyword else [])]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # what is printed is read: no options of somebody's own
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     names = [
         line.removeprefix("t/integration/")
