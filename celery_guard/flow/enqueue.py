@@ -22,7 +22,7 @@ from celery_guard.contract.key import identify
 from celery_guard.errors import EnqueueError, PayloadError, PayloadTooLargeError
 from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
 from celery_guard.job.envelope import ENCRYPTED, HEADER, PLAIN, Envelope
-from celery_guard.job.row import NewJob, StoredPayload
+from celery_guard.job.row import LONGEST_NAME, NewJob, StoredPayload
 from celery_guard.job.state import Kind
 from celery_guard.job.verdict import Enqueued
 from celery_guard.store.door import AsyncDoor, Door
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from celery_guard.store.protocol import Store
 
 __all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare", "refuse_large", "seal"]
-
-
-#: As much as every store keeps of a name.
-_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +188,9 @@ def _refuse_long_names(draft: Draft, tenant: str | None) -> None:
         "parent id": draft.parent_id, "root id": draft.root_id, "group id": draft.group_id,
     }  # fmt: skip
     for what, name in names.items():
-        if name is not None and len(name) > _LONGEST_NAME:
+        if name is not None and len(name) > LONGEST_NAME:
             raise EnqueueError(
-                f"{draft.task[:80]}: the {what} has {len(name)} characters ({name[:40]}…), stores keep {_LONGEST_NAME}. Use a shorter one."
+                f"{draft.task[:80]}: the {what} has {len(name)} characters ({name[:40]}…), stores keep {LONGEST_NAME}. Use a shorter one."
             )
 
 

@@ -13,7 +13,10 @@ from .instant import Instant
 from .progress import Progress
 from .state import Kind, Reason, State
 
-__all__ = ["Attempt", "Job", "NewJob", "Outgoing", "StoredFailure", "StoredPayload", "StoredResult"]
+__all__ = ["LONGEST_NAME", "Attempt", "Job", "NewJob", "Outgoing", "StoredFailure", "StoredPayload", "StoredResult"]
+
+#: As much as every store keeps of a name, in characters.
+LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)

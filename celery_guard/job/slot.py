@@ -23,6 +23,8 @@ from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Any
 from uuid import UUID, uuid5
 
+from .row import LONGEST_NAME
+
 __all__ = ["Cron", "Every", "Slot", "schedule_name"]
 
 #: Of the names of slots. Never changes, or two versions of the guard would send the same slot.
@@ -31,16 +33,13 @@ _NAMESPACE = UUID("6d1b3f3c-8a50-4d3a-9a6e-0f5a6a4f7c21")
 #: A 29th of February may be eight years away.
 _FARTHEST = 366 * 8
 
-#: As much as every store keeps of a name.
-_LONGEST_NAME = 255
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
 _ALL_HOURS = frozenset(range(24))
 
 
 def schedule_name(name: Any) -> str:
     """A schedule's name as rows and metrics have it."""
-    return str(name)[:_LONGEST_NAME]
+    return str(name)[:LONGEST_NAME]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 from celery_guard.job.row import Job
 from celery_guard.store.protocol import Store
 
-__all__ = ["Fleet", "Worker", "eventually"]
+__all__ = ["Fleet", "Worker", "eventually", "left_in"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +37,12 @@ def eventually(true: Callable[[], Any], seconds: float = 30, what: str = "") -> 
         time.sleep(0.02)
         answer = true()
     return answer
+
+
+def left_in(file: Path) -> list[Any]:
+    """What bodies have written, a line of JSON each; a line that is being written is none yet."""
+    whole, _, _ = file.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 class Process:
@@ -208,11 +214,8 @@ class Fleet:
         return [line[0] for line in self.lines()]
 
     def lines(self) -> list[list[Any]]:
-        """[what, job id, attempt, fence] of each mark; a line that is being written is none yet."""
-        if not self.effects.exists():
-            return []
-        whole, _, _ = self.effects.read_text().rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines()]
+        """[what, job id, attempt, fence] of each mark."""
+        return left_in(self.effects) if self.effects.exists() else []
 
     def counted(self) -> Counter[str]:
         return Counter(self.marks())

@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, text
 
 from celery_guard.testing.databases import database
 from celery_guard.testing.services import MARIADB, POSTGRESQL, REDIS
-from tests.integration.fleet import Process
+from tests.integration.fleet import Process, left_in
 
 from .released import unpack
 
@@ -93,10 +93,7 @@ class TwoVersions:
     def by(self) -> dict[str, list[str]]:
         """Which code left each mark."""
         found: dict[str, list[str]] = {}
-        # a line that is being written is none yet
-        whole, _, _ = self.effects.read_text().rpartition("\n")
-        for line in whole.splitlines():
-            what, code = json.loads(line)
+        for what, code in left_in(self.effects):
             found.setdefault(what, []).append(code)
         return found
 

@@ -189,27 +189,22 @@ def _outcome_unknown(job: Job) -> Blocker:
 
 def _running(facts: Facts, job: Job) -> Iterator[Blocker]:
     who = f"{job.owner} (fence {job.fence})"
-    before = (
-        ""
-        if not job.crashes
-        else f" It lost its process {_times(job.crashes)} before; when that is too often, it is dead."
-    )
-    far = (
-        before
-        if job.progress is None
-        else f"{before} Its progress, {_seconds(facts.now - job.progress.at)} ago: {job.progress}."
-    )
+    so_far = ""
+    if job.crashes:
+        so_far += f" It lost its process {_times(job.crashes)} before; when that is too often, it is dead."
+    if job.progress is not None:
+        so_far += f" Its progress, {_seconds(facts.now - job.progress.at)} ago: {job.progress}."
     if job.due is not None and job.due <= facts.now:
         late = _late(facts, job.due)
         yield Blocker(
-            "EXPLAIN-171", f"The lease of {who} has ended; the sweep of a relay takes the job back.{far}", job.due, wrong=late,
+            "EXPLAIN-171", f"The lease of {who} has ended; the sweep of a relay takes the job back.{so_far}", job.due, wrong=late,
             next=_publish(facts),
         )  # fmt: skip
         yield from _relay(facts)
     else:
         yield Blocker(
             "EXPLAIN-170",
-            f"It runs: leased to {who}. If that process was killed, it is noticed when the lease ends.{far}",
+            f"It runs: leased to {who}. If that process was killed, it is noticed when the lease ends.{so_far}",
             job.started,
             job.due,
         )

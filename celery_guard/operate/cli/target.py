@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
 from celery_guard.errors import ConfigurationError, GuardError, NotGuardedError
+from celery_guard.lazy import lazy
 
 from .main import APP
 from .terminal import Terminal
@@ -43,7 +43,7 @@ class Target:
         """Raises ``SettingError``."""
         return self.runtime.settings
 
-    @cached_property
+    @lazy
     def store(self) -> Store:
         """The app's store; closed when the command ends.
 
@@ -67,7 +67,7 @@ class Target:
         self.store  # noqa: B018 - says what is missing, and is closed at the end
         return self.runtime.admin
 
-    @cached_property
+    @lazy
     def runtime(self) -> Runtime:
         """The app's guard. Raises ``NotGuardedError``."""
         from celery_guard.integrations.celery.runtime import runtime_of
@@ -94,7 +94,7 @@ class Target:
             raise ConfigurationError(f"The tasks of the app {app.main!r} cannot be imported: {error}") from error
         app.finalize(auto=True)
 
-    @cached_property
+    @lazy
     def app(self) -> Celery:
         """The app that was named, or Celery's current one."""
         celery_context = self._ctx.obj

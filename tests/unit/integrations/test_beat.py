@@ -11,7 +11,7 @@ from celery.schedules import schedule
 
 from celery_guard import GuardedTask, StoreSchemaError, StoreUnavailableError
 
-from .test_cases_schedules import Beat, at, noon
+from .test_cases_schedules import Beat, at, audit_each_report, noon
 
 
 @pytest.fixture
@@ -45,18 +45,7 @@ def test_a_beat_starts_before_its_store_can_be_reached_and_says_so(
 
 
 def test_a_job_knows_which_schedule_sent_it_and_what_that_sends_besides_knows_none(app: Celery) -> None:
-    def audit() -> None: ...
-
-    def report() -> None: ...
-
-    audited = app.task(audit, name="shop.audit", base=GuardedTask, shared=False)
-
-    class Audited(GuardedTask):
-        def apply_async(self, *args: Any, **options: Any) -> Any:
-            audited.delay()
-            return super().apply_async(*args, **options)
-
-    app.task(report, name="shop.report", base=Audited, shared=False)
+    audit_each_report(app)
 
     class Clocked(schedule):  # type: ignore[misc]
         clocked_time = at(12)

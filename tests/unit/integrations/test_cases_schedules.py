@@ -28,6 +28,23 @@ def start_of(app: Celery, scheduler: Scheduler) -> None:
     signals.beat_init.send(sender=service)
 
 
+def audit_each_report(app: Celery) -> None:
+    """Have the report send an audit besides, each time that it is sent."""
+
+    def audit() -> None: ...
+
+    def report() -> None: ...
+
+    audited = app.task(audit, name="shop.audit", base=GuardedTask, shared=False)
+
+    class Audited(GuardedTask):
+        def apply_async(self, *args: Any, **options: Any) -> Any:
+            audited.delay()
+            return super().apply_async(*args, **options)
+
+    app.task(report, name="shop.report", base=Audited, shared=False)
+
+
 class Beat:
     """A beat with a clock of its own. There is no broker: each tick shows that none is needed."""
 
@@ -218,18 +235,7 @@ def test_sched_1_a_contract_with_a_key_of_its_own_keeps_it(app: Celery) -> None:
 
 
 def test_sched_1_what_a_task_sends_besides_has_no_slot(app: Celery) -> None:
-    def audit() -> None: ...
-
-    def report() -> None: ...
-
-    audited = app.task(audit, name="shop.audit", base=GuardedTask, shared=False)
-
-    class Audited(GuardedTask):
-        def apply_async(self, *args: Any, **options: Any) -> Any:
-            audited.delay()
-            return super().apply_async(*args, **options)
-
-    app.task(report, name="shop.report", base=Audited, shared=False)
+    audit_each_report(app)
     beat = Beat(app, nightly=noon())
     beat.send("nightly", at(12))
     beat.send("nightly", at(12, 0, 3))
