@@ -24,6 +24,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from .row import LONGEST_NAME
+from .text import clean
 
 __all__ = ["Cron", "Every", "Slot", "schedule_name"]
 
@@ -38,8 +39,11 @@ _ALL_HOURS = frozenset(range(24))
 
 
 def schedule_name(name: Any) -> str:
-    """A schedule's name as rows and metrics have it."""
-    return str(name)[:LONGEST_NAME]
+    """A schedule's name as rows and metrics have it: what every store takes.
+
+    Names that it makes one share their metrics, and nothing else: the id of a slot is made of the whole name.
+    """
+    return clean(str(name)[:LONGEST_NAME])
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,14 @@ def test_sched_1_a_tick_whose_job_is_dead_by_now_is_not_enqueued_again(app: Cele
     assert [job.state.value for job in store.jobs()] == ["dead"]
 
 
+def test_sched_1_schedules_whose_names_databases_refuse_are_stored_and_stay_two(app: Celery, report: Any) -> None:
+    names = ("nightly\x00", "nightly\udcff")
+    beat = Beat(app, **{name: noon() for name in names})
+    sent = {beat.send(name, at(12)).id for name in names}
+    assert {(job.id, job.schedule) for job in app.guard.store.jobs()} == {(id, "nightly\ufffd") for id in sent}
+    assert len(sent) == 2
+
+
 def test_sched_1_arguments_that_each_beat_works_out_for_itself_make_no_conflict(app: Celery, report: Any) -> None:
     first, second = (Beat(app, nightly=noon(args=(BeatLazyFunc(day),))) for day in (lambda: "one", lambda: "two"))
     sent = first.send("nightly", at(12))
