@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, DropIndex
 
 from celery_guard.errors import StoreSchemaError
@@ -84,6 +86,55 @@ def test_indexes_that_were_made_before_the_upgrade_as_its_page_says_are_those_th
             assert indexes(large) == indexes(migrated)
         fresh.dispose()
         old.dispose()
+
+
+def test_an_index_whose_making_was_interrupted_is_named_and_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    with database(POSTGRESQL.need()) as url, engine_of(url) as engine, engine.connect() as connection:
+        for statement in schema.upgrade_statements("postgresql", None, "0008"):
+            connection.exec_driver_sql(statement)
+        for name in ("guard_job_waiting", "guard_job_created_counted"):
+            interrupt_making(engine, name)
+        assert invalid(connection) == {"guard_job_waiting", "guard_job_created_counted"}
+        upgrade(url)
+        assert invalid(connection) == set()
+        assert {"guard_job_waiting", "guard_job_created"} <= indexes(connection).keys()
+        interrupt_making(engine, "guard_job_of_mine")
+        store = open_store(url)
+        store.check()
+        assert "REINDEX INDEX CONCURRENTLY guard_job_of_mine" in caplog.text
+        caplog.clear()
+        connection.exec_driver_sql("REINDEX INDEX CONCURRENTLY guard_job_of_mine")
+        store.check()
+        assert not caplog.text
+        store.close()
+
+
+@contextmanager
+def engine_of(url: str) -> Iterator[Engine]:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    yield engine
+    engine.dispose()
+
+
+def interrupt_making(engine: Engine, name: str) -> None:
+    """Make an index while a transaction has written a row, for which the making waits, and cancel it."""
+    with engine.connect() as writer, engine.connect() as maker, ThreadPoolExecutor(1) as pool:
+        writer.exec_driver_sql("BEGIN")
+        writer.exec_driver_sql("LOCK TABLE guard_job IN ROW EXCLUSIVE MODE")
+        session = maker.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        making = pool.submit(maker.exec_driver_sql, f"CREATE INDEX CONCURRENTLY {name} ON guard_job (created)")
+        waits = text("SELECT cardinality(pg_blocking_pids(:session)) > 0")
+        while not writer.execute(waits, {"session": session}).scalar_one():
+            assert not making.done()
+        writer.execute(text("SELECT pg_cancel_backend(:session)"), {"session": session})
+        with pytest.raises(DBAPIError):
+            making.result(30)
+        writer.exec_driver_sql("ROLLBACK")
+
+
+def invalid(connection: Connection) -> set[str]:
+    found = text("SELECT CAST(CAST(indexrelid AS regclass) AS text) FROM pg_index WHERE NOT indisvalid")
+    return set(connection.execute(found).scalars())
 
 
 def test_an_upgrade_twice_and_from_many_processes_is_one_upgrade(url: str) -> None:

@@ -11,15 +11,18 @@ how a fleet is upgraded while it works. What takes away or changes begins a seri
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import inspect, text
+from sqlalchemy import bindparam, inspect, text
 from sqlalchemy.engine import Connection, Dialect
 
 from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+
+from .tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -35,6 +38,8 @@ __all__ = [
     "upgrade_statements",
 ]
 
+logger = logging.getLogger("celery_guard.store")
+
 VERSION_TABLE = "guard_version"
 
 #: The newest revision. Said here too, so that a worker that only checks does not load Alembic.
@@ -42,6 +47,11 @@ HEAD = "0010"
 
 #: How many digits of a revision name its series.
 _SERIES = 2
+
+_INVALID = text(
+    "SELECT named.relname FROM pg_index JOIN pg_class AS named ON named.oid = indexrelid JOIN pg_class AS job ON job.oid = indrelid "
+    "WHERE NOT indisvalid AND pg_table_is_visible(job.oid) AND job.relname IN :tables ORDER BY 1"
+).bindparams(bindparam("tables", expanding=True))
 
 _UPGRADE = "`celery -A app guard store upgrade`"
 
@@ -128,6 +138,7 @@ def check(connection: Connection) -> None:
     """Raise ``StoreSchemaError`` unless the tables are those of this version, or of a later one that only adds to them."""
     found = _current(connection)
     if found == HEAD or _only_adds(found):
+        _warn_of_invalid_indexes(connection)
         return
     if found is None:
         raise StoreSchemaError(f"The store's tables are missing in {_shown(connection)}. Run {_UPGRADE}.")
@@ -136,6 +147,17 @@ def check(connection: Connection) -> None:
     raise StoreSchemaError(
         f"The store's tables in {_shown(connection)} are of version {found}, this celery-guard needs {HEAD}. Run {_UPGRADE}."
     )
+
+
+def _warn_of_invalid_indexes(connection: Connection) -> None:
+    """PostgreSQL keeps an index whose making was interrupted: it is written with every row, and no query uses it."""
+    if connection.dialect.name != "postgresql":
+        return
+    for name in connection.execute(_INVALID, {"tables": list(metadata.tables)}).scalars():
+        logger.warning(
+            "the index %s is invalid: its making was interrupted, or goes on; no query uses it. To repair: REINDEX INDEX CONCURRENTLY %s",
+            name, name,
+        )  # fmt: skip
 
 
 def _only_adds(found: str | None) -> bool:

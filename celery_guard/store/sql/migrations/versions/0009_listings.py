@@ -1,7 +1,8 @@
 """On PostgreSQL a job has one entry in each index of the listings, made when it is written no more; before, one each time it was written.
 
 Only there: other databases write an index only where its columns change. An index that is there already under its new name, with ``_counted`` behind it,
-is taken as it is: so that on a large table they can be made beforehand with ``CONCURRENTLY``, which a migration's transaction cannot.
+is taken as it is: so that on a large table they can be made beforehand with ``CONCURRENTLY``, which a migration's transaction cannot. One that was
+interrupted is there too, and no query uses it: it is dropped first, and made anew.
 """
 
 from __future__ import annotations
@@ -25,20 +26,27 @@ _INDEXES = (
     ("guard_job_key", ["key_hash"], "key_hash IS NOT NULL", f"key_hash IS NOT NULL AND {_COUNTED}"),
     ("guard_job_started", ["queue", "started"], "started IS NOT NULL", f"started IS NOT NULL AND {_STARTED}"),
 )
+#: A block, since the statements are also run by others, who can be asked nothing.
+_DROP_INVALID = """DO $$ BEGIN IF EXISTS (
+    SELECT FROM pg_index WHERE indexrelid = to_regclass('{name}') AND indrelid = to_regclass('guard_job') AND NOT indisvalid
+) THEN DROP INDEX {name}; END IF; END $$"""
 
 
 def upgrade() -> None:
     """Put the narrow ones in the place of those that hold every row."""
     if op.get_context().dialect.name != "postgresql":
         return
-    op.create_index(
-        "guard_job_waiting", "guard_job", ["created"], postgresql_where=sa.text(_WAITING), if_not_exists=True
-    )
+    _create("guard_job_waiting", ["created"], _WAITING)
     for name, columns, _, narrow in _INDEXES:
         new = f"{name}_counted"
-        op.create_index(new, "guard_job", columns, postgresql_where=sa.text(narrow), if_not_exists=True)
+        _create(new, columns, narrow)
         op.drop_index(name, "guard_job")
         op.execute(f"ALTER INDEX {new} RENAME TO {name}")
+
+
+def _create(name: str, columns: list[str], rows: str) -> None:
+    op.execute(_DROP_INVALID.format(name=name))
+    op.create_index(name, "guard_job", columns, postgresql_where=sa.text(rows), if_not_exists=True)
 
 
 def downgrade() -> None:
