@@ -20,10 +20,15 @@ from kombu.serialization import loads
 from celery_guard.errors import PayloadError
 from celery_guard.job.row import StoredPayload
 
-__all__ = ["ETA", "Captured", "capture", "captures", "decode", "decode_stored", "encoded"]
+__all__ = ["DELIVERY", "ETA", "Captured", "capture", "captures", "decode", "decode_stored", "encoded"]
 
 #: The header in which ``request.eta`` travels: Celery's own would have a worker wait, and the store does that.
 ETA = "guard_eta"
+
+#: What the delivery of every stored message has, in the order in which it is written.
+DELIVERY = (
+    "exchange", "exchange_type", "routing_key", "queue", "declare", "priority", "content_type", "content_encoding", "properties",
+)  # fmt: skip
 
 PICKLE = "application/x-python-serialize"
 
@@ -167,17 +172,9 @@ class _Capturing(Producer):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         declared = next((entity.name for entity in declare or () if isinstance(entity, Queue)), None)
         queue = routing_key if declared is None else declared
-        delivery = {
-            "exchange": exchange,
-            "exchange_type": self._exchange_type,
-            "routing_key": routing_key,
-            "queue": queue,
-            "declare": declared is not None,
-            "priority": priority,
-            "content_type": content_type,
-            "content_encoding": content_encoding,
-            "properties": {key: value for key, value in properties.items() if key not in _OF_THE_TRANSPORT},
-        }
+        kept = {key: value for key, value in properties.items() if key not in _OF_THE_TRANSPORT}
+        route = (exchange, self._exchange_type, routing_key, queue, declared is not None, priority)
+        delivery = dict(zip(DELIVERY, (*route, content_type, content_encoding, kept), strict=True))
         self._taken = encoded(body, content_encoding), dict(headers), delivery, queue
 
 

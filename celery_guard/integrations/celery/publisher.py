@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ from celery_guard.job.encryption import NO_ENCRYPTION, Encryption
 from celery_guard.job.row import Outgoing, StoredPayload
 from celery_guard.job.state import Reason
 
-from .capture import decode
+from .capture import DELIVERY, decode
 from .confirms import Confirms
 from .pipeline import Pipeline, server_is_out
 from .sent import SentEvents
@@ -48,21 +48,6 @@ _SILENCE: dict[str, dict[str, float]] = {
     "redis": {"socket_timeout": 30.0, "socket_connect_timeout": 5.0},
     "amqp": {"read_timeout": 30.0, "write_timeout": 30.0},
 }
-
-#: What the delivery of every stored message has: see :mod:`.capture`.
-_DELIVERY = frozenset(
-    {
-        "exchange",
-        "exchange_type",
-        "routing_key",
-        "queue",
-        "declare",
-        "priority",
-        "content_type",
-        "content_encoding",
-        "properties",
-    }
-)
 
 #: RabbitMQ closes the connection over such a message (headers larger than a frame), and is there for the next one.
 _MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
@@ -226,8 +211,8 @@ class BrokerPublisher:
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         payload = _payload_of(row)
-        delivery = _read(row, "delivery", payload.delivery, _DELIVERY)
-        headers = {**_read(row, "headers", payload.headers, frozenset()), "retries": row.retries}
+        delivery = _read(row, "delivery", payload.delivery, DELIVERY)
+        headers = {**_read(row, "headers", payload.headers), "retries": row.retries}
         declare = [self._bound(delivery["queue"])] if delivery["declare"] else []
         exchange = delivery["exchange"]
         producer.publish(
@@ -244,7 +229,7 @@ class BrokerPublisher:
         )
 
 
-def _read(row: Outgoing, what: str, text: str, expected: frozenset[str]) -> dict[str, Any]:
+def _read(row: Outgoing, what: str, text: str, expected: Collection[str] = ()) -> dict[str, Any]:
     """A part of the stored message. Raises ``JobFailed`` where it is not as it was written: it will not be on another try."""
     try:
         found = json.loads(text)
@@ -253,7 +238,7 @@ def _read(row: Outgoing, what: str, text: str, expected: frozenset[str]) -> dict
     else:
         wrong = f"found a value of type {type(found).__name__}"
     if isinstance(found, dict):
-        missing = sorted(expected - found.keys())
+        missing = sorted(set(expected) - found.keys())
         if not missing:
             return found
         wrong = f"found no {', '.join(missing)}"
