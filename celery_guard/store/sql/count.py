@@ -75,11 +75,14 @@ def fold(connection: Connection, limit: int, *, skip_locked: bool) -> int:
 
 def fold_rows(connection: Connection, ids: Sequence[str]) -> None:
     """Add up what these rows say, as far as it is not counted; they stay locked until the transaction ends."""
-    ids = list(connection.execute(statements.still_uncounted(ids)).scalars()) if ids else []
-    if not ids:
+    jobs = connection.execute(statements.still_uncounted(ids)).all() if ids else []
+    if not jobs:
         return
+    ids = [id for id, _ in jobs]
     which = job.c.id.in_(ids)
-    said = (statements.measured(which), statements.failed(which), statements.scheduled(which))
+    said = [statements.measured(which), statements.failed(which)]
+    if any(schedule is not None for _, schedule in jobs):
+        said.append(statements.scheduled(which))
     found = [row for statement in said for row in connection.execute(statement)]
     _add(connection, _totals(found))
     connection.execute(statements.folded(ids))

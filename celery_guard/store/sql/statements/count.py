@@ -172,8 +172,9 @@ def uncounted(limit: int, skip_locked: bool) -> Select[Any]:
 
 
 def still_uncounted(ids: Collection[str]) -> Select[Any]:
-    """Which of these are not counted yet; locked, so that nobody else adds them up."""
-    return select(job.c.id).where(Among(job.c.id, ids), job.c.counted >= _ZERO).order_by(job.c.id).with_for_update()
+    """Which of these are not counted yet, and which schedule sent each; locked, so that nobody else adds them up."""
+    found = select(job.c.id, job.c.schedule).where(Among(job.c.id, ids), job.c.counted >= _ZERO)
+    return found.order_by(job.c.id).with_for_update()
 
 
 def folded(ids: Collection[str]) -> Update:
