@@ -129,7 +129,7 @@ def shop() -> Engine:
 def tables() -> None:
     """Make the user's tables."""
     with shop().begin() as connection:
-        connection.execute(text("CREATE TABLE chaos_order (name VARCHAR(100))"))
+        connection.execute(text("CREATE TABLE chaos_order (name VARCHAR(100) PRIMARY KEY)"))
         connection.execute(text("CREATE TABLE chaos_booking (job VARCHAR(100))"))
 
 

@@ -1,6 +1,6 @@
 """The history checker: reads what is left of a run, and says what is not as it was promised. Pure.
 
-Each rule is a function from a history to the problems that it finds, in words, and is seen to find them in ``test_checker.py``. What cannot be known is
+Each rule is a function from a history to the problems that it finds, in words, and is seen to find them in ``test_history_checker.py``. What cannot be known is
 never held against a run: a call whose process died may have taken effect or not, at any moment after it began.
 """
 
@@ -14,6 +14,7 @@ from celery_guard.job.row import Job
 from celery_guard.job.state import ENDED, State
 
 from .history import Call, History
+from .notes import ACCEPTED, IN_DOUBT
 
 __all__ = ["GAP", "RULES", "check"]
 
@@ -58,6 +59,23 @@ def nothing_rolled_back_ran(history: History) -> Iterator[str]:
             if unit.name in orders:
                 yield f"the order of {unit.name} was rolled back and is there"
     yield from (f"{entry.id} has run, and found no order" for entry in history.entries if entry.what[:7] == "missing")
+
+
+def what_was_asked_is_there_whole(history: History) -> Iterator[str]:
+    """Whenever the publisher was killed, and at the end: what it was told is accepted is there, what it never asked is not, and nothing is there in part.
+
+    What it asked without being told the answer may be there or not: an order with its job, the jobs of a canvas all of them, or none.
+    """
+    for sight in (*history.sights, history.end):
+        for unit, told, there in sight.units:
+            may_be = {
+                ACCEPTED: ({*unit.written},),
+                IN_DOUBT: (set(), set() if unit.is_rolled_back else {*unit.written}),
+            }.get(told, (set(),))
+            if there not in may_be:
+                yield f"{sight.when}: {unit.name} is {told}, and of {[*unit.written]} there are {sorted(there)}"
+    asked_for = {promise.id for unit in history.plan.units for promise in unit.promises}
+    yield from (f"{id} is there, and is nobody's" for id in sorted({*history.rows, *history.of} - asked_for))
 
 
 def leases_do_not_overlap(history: History) -> Iterator[str]:
@@ -201,8 +219,8 @@ def recovery_is_bounded(history: History) -> Iterator[str]:
 RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
-        nothing_accepted_is_lost, nothing_rolled_back_ran, leases_do_not_overlap, one_settle_a_fence, one_outcome_a_key,
-        canvases_complete, attempts_are_bounded, a_cancelled_job_does_not_start, every_job_ends, recovery_is_bounded,
+        nothing_accepted_is_lost, nothing_rolled_back_ran, what_was_asked_is_there_whole, leases_do_not_overlap, one_settle_a_fence,
+        one_outcome_a_key, canvases_complete, attempts_are_bounded, a_cancelled_job_does_not_start, every_job_ends, recovery_is_bounded,
     )
 }  # fmt: skip
 
@@ -214,7 +232,9 @@ def measured(history: History) -> dict[str, float]:
     states: defaultdict[str, int] = defaultdict(int)
     for job in history.rows.values():
         states[job.state.value] += 1
+    doubts = [bool(there) for sight in history.sights for _, told, there in sight.units if told == IN_DOUBT]
     return {
+        "publishers killed": len(history.sights), "steps in doubt": len(doubts), "of them accepted": sum(doubts),
         "jobs": len(history.rows), **dict(sorted(states.items())), "attempts": sum(job.attempts for job in history.rows.values()),
         "crashes": sum(job.crashes for job in history.rows.values()), "longest wait (leases)": round(max(waits, default=0.0), 2),
     }  # fmt: skip

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from .messages import Trouble, trouble, waiting
+from .publisher import doubts
 from .stage import LEASE, Stage, signalled
 
 __all__ = [
-    "Fault", "cold_shutdown", "cut_broker", "cut_store", "fill_disk", "flush_broker", "kill_child", "kill_node", "kill_relay",
-    "lose_messages", "pause_node", "restart_broker", "restart_store", "silence_broker", "silence_store", "trouble_messages",
+    "Fault", "cold_shutdown", "cut_broker", "cut_store", "fill_disk", "flush_broker", "kill_child", "kill_node", "kill_publisher",
+    "kill_relay", "lose_messages", "pause_node", "restart_broker", "restart_store", "silence_broker", "silence_store", "trouble_messages",
     "warm_shutdown",
 ]  # fmt: skip
 
@@ -21,6 +22,10 @@ Fault = Callable[[Stage], None]
 
 #: Messages that are waited for before something happens to them; for as long as leases last, at most.
 _PILE = 30
+
+#: How often it is looked whether the publisher is in the middle of a step, which takes about so many seconds.
+_LOOKS = 3000
+_STEP = 0.01
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
@@ -49,6 +54,23 @@ def kill_node(stage: Stage) -> None:
     stage.nodes[place].kill()
     stage.say(f"killed node {place}")
     stage.replace(place)
+
+
+def kill_publisher(stage: Stage) -> None:
+    """SIGKILL for the publisher in the middle of a step; another one goes on where its notes end."""
+    publisher = stage.publisher
+    assert publisher is not None
+    for _ in range(_LOOKS):
+        if not publisher.is_alive() or publisher.is_asking():
+            break
+        time.sleep(0.001)
+    time.sleep(stage.draw.uniform(0, _STEP))
+    if not publisher.is_alive():
+        stage.say("the publisher has nothing more to do")
+        return
+    sight = publisher.kill()
+    stage.say(f"killed the publisher {sight.when}; {doubts(sight) or 'nothing'} in doubt")
+    publisher.start()
 
 
 def pause_node(stage: Stage) -> None:

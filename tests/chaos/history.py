@@ -14,8 +14,8 @@ from typing import Any
 
 from celery_guard.job.row import Job
 
+from .notes import ACCEPTED, IN_DOUBT, Noted, Sight
 from .plan import Plan, Promise, Unit
-from .publish import Noted
 
 __all__ = ["Call", "Entry", "History", "calls_from", "entries_from"]
 
@@ -70,6 +70,8 @@ class History:
     #: When the last fault was over, by the store's clock.
     healed: datetime
     lease: timedelta
+    #: What was there whenever the publisher was killed.
+    sights: Sequence[Sight] = ()
 
     @cached_property
     def of(self) -> Mapping[str, Sequence[Entry]]:
@@ -88,11 +90,19 @@ class History:
         return [entry.fence for entry in self.of.get(id, ()) if entry.what == "enter"]
 
     def accepted(self) -> Iterator[tuple[Unit, Promise]]:
-        """Every job of a unit that was accepted."""
-        for unit in self.plan.units:
-            if unit.name in self.noted.accepted:
+        """Every job of a unit that was accepted, as the publisher was told or as is there though it was told nothing."""
+        for unit, told, there in self.end.units:
+            if told == ACCEPTED or (told == IN_DOUBT and there):
                 for promise in unit.promises:
                     yield unit, promise
+
+    @cached_property
+    def end(self) -> Sight:
+        """What is there of each unit at the end."""
+        there = {*self.rows, *self.orders}
+        return Sight(
+            "at the end", [(unit, self.noted.told(unit), frozenset(unit.written) & there) for unit in self.plan.units]
+        )
 
 
 def entries_from(lines: Iterable[Sequence[Any]]) -> list[Entry]:

@@ -91,6 +91,24 @@ class Unit:
         return own - 1 if self.kind == "twins" else own
 
     @property
+    def written(self) -> tuple[str, ...]:
+        """What is there once it is accepted, all of it or nothing: its first jobs, by id, and its order, by name."""
+        match self.kind:
+            case "order":
+                return (self.id(), self.name)
+            case "nested":
+                return (self.id(0), self.id(1), self.id("last"))
+            case "group":
+                parts = 4
+            case "chord":
+                parts = 3
+            case "twins":
+                parts = 2
+            case _:
+                parts = 1
+        return tuple(map(self.id, range(parts)))
+
+    @property
     def promises(self) -> tuple[Promise, ...]:
         """Its jobs, in the order of the canvas; that on which the rest hangs is the last."""
         n, id = self.number, self.id
@@ -154,6 +172,8 @@ class Plan:
     """All units, and the publisher's steps in their order."""
 
     seed: int
+    #: The jobs that were asked for; there are a few more.
+    size: int
     units: tuple[Unit, ...]
     steps: tuple[Step, ...] = field(repr=False)
 
@@ -182,7 +202,7 @@ def make_plan(seed: int, size: int, without: Iterable[str] = ()) -> Plan:
         units.append(Unit(kind, len(units), _how(kind, seen[kind], draw)))
         seen[kind] += 1
         jobs += len(units[-1].promises)
-    return Plan(seed, tuple(units), _steps(units, draw))
+    return Plan(seed, size, tuple(units), _steps(units, draw))
 
 
 def _how(kind: str, before: int, draw: random.Random) -> int:

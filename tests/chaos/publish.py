@@ -1,13 +1,15 @@
-"""The publisher: takes the steps of a plan one after the other, and notes what it was told about each.
+"""The publisher, a process of its own: takes the steps of a plan one after the other, and notes what it was told about each.
 
 A step that fails because the store is out is asked about, and repeated where it left nothing: each unit is written in one transaction, or is one job.
+So is a step that one before it was killed in: it asks the store first, as any caller would who does not know, and sends with the same ids.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
@@ -15,9 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celery_guard.errors import StoreError
 
-from .plan import Plan, Step, Unit
+from .effects import Effects
+from .notes import Notes
+from .plan import IN_TRANSACTIONS, Plan, Step, Unit, make_plan
 
-__all__ = ["Noted", "Publisher"]
+__all__ = ["main"]
 
 #: A step is tried so often; more would mean that the store never comes back.
 _TRIES = 100
@@ -26,24 +30,12 @@ _TRIES = 100
 _AHEAD = 250
 
 
-@dataclass
-class Noted:
-    """What the publisher knows."""
-
-    accepted: set[str] = field(default_factory=set)
-    rolled_back: set[str] = field(default_factory=set)
-    #: By name of the unit: the job that each of its sends was answered with.
-    answers: dict[str, list[str]] = field(default_factory=dict)
-    #: By id: what a cancel was answered with, and the fence that the job had then.
-    cancels: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-
 class _RolledBackError(Exception):
     """The transaction is given up on purpose."""
 
 
-class Publisher(threading.Thread):
-    """Publishes in a thread of its own.
+class _Publisher:
+    """Publishes what the notes do not say was published.
 
     Args:
         m: the app's module.
@@ -51,32 +43,26 @@ class Publisher(threading.Thread):
         returned: how many bodies have returned so far.
     """
 
-    def __init__(self, plan: Plan, m: Any, *, joins: bool, returned: Callable[[], int]) -> None:
-        super().__init__(name="publisher", daemon=True)
-        self.noted = Noted()
-        self.error: BaseException | None = None
+    def __init__(self, plan: Plan, m: Any, notes: Notes, *, joins: bool, returned: Callable[[], int]) -> None:
         self._plan = plan
         self._m = m
+        self._notes = notes
         self._engine = m.shop() if joins else None
         self._returned = returned
         self._pause = threading.Event()
 
     def run(self) -> None:
-        try:
-            due = 0
-            for step in self._plan.steps:
+        """Take every step that has no answer yet."""
+        lines = self._notes.lines()
+        asked = {place for place, word, *_ in lines if word == "asked"}
+        answered = {place for place, word, *_ in lines if word != "asked"}
+        due = 0
+        for place, step in enumerate(self._plan.steps):
+            if place not in answered:
                 self._keep_pace(due)
-                self._take(step)
-                due += step.unit.returns if step.what == "send" else 0
-        except BaseException as error:  # raised again in the test's own thread
-            self.error = error
-            raise
-
-    def finish(self) -> None:
-        """Wait until all is published; raises what went wrong."""
-        self.join()
-        if self.error is not None:
-            raise self.error
+                self._notes.write(place, "asked")
+                self._notes.write(place, *self._take(step, doubted=place in asked))
+            due += step.unit.returns if step.what == "send" else 0
 
     def _keep_pace(self, due: int) -> None:
         """Not too far ahead of the workers; but wherever they hang, it goes on after a while."""
@@ -85,49 +71,43 @@ class Publisher(threading.Thread):
                 return
             self._pause.wait(0.05)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Step, *, doubted: bool) -> tuple[Any, ...]:
+        """Take it; what it was answered with. ``doubted``: it may have been taken before."""
         for _ in range(_TRIES):
+            if doubted and step.what == "send" and self._is_there(step.unit):
+                return ("accepted",)
             try:
-                self._step(step)
-                return
+                return self._step(step)
             except _RolledBackError:
-                self.noted.rolled_back.add(step.unit.name)
-                return
+                return ("rolled back",)
             except (StoreError, SQLAlchemyError):
-                if step.what == "send" and self._is_there(step.unit):
-                    self.noted.accepted.add(step.unit.name)
-                    return
+                doubted = True
                 self._pause.wait(0.2)
         raise TimeoutError(f"{step} cannot be taken")
 
     def _is_there(self, unit: Unit) -> bool:
         for _ in range(_TRIES):
             try:
-                return self._m.guard.store.job(unit.promises[0].id) is not None
+                return self._m.guard.store.job(unit.written[0]) is not None
             except StoreError:
                 self._pause.wait(0.2)
         raise TimeoutError(f"nobody says whether {unit.name} was accepted")
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step) -> tuple[Any, ...]:
         unit = step.unit
         if step.what == "cancel":
-            self._cancel(unit.id())
-        elif step.what == "again":
+            return self._cancel(unit.id())
+        if step.what == "again":
             handle = self._m.once.apply_async((unit.number,), task_id=unit.id(step.turn))
-            self.noted.answers.setdefault(unit.name, []).append(handle.id)
-        elif unit.kind == "order":
-            self._order(unit)
-        else:
-            self._send(unit)
-        if step.what == "send":
-            self.noted.accepted.add(unit.name)
+            return ("answered", handle.id)
+        return self._order(unit) if unit.kind == "order" else self._send(unit)
 
-    def _cancel(self, id: str) -> None:
+    def _cancel(self, id: str) -> tuple[str, str, int]:
         answer = self._m.guard.store.cancel(id).answer
         job = self._m.guard.store.job(id)
-        self.noted.cancels[id] = (answer, job.fence)
+        return "cancel", answer, job.fence
 
-    def _order(self, unit: Unit) -> None:
+    def _order(self, unit: Unit) -> tuple[str, ...]:
         assert self._engine is not None
         with self._engine.begin() as connection:
             connection.execute(text("INSERT INTO chaos_order (name) VALUES (:name)"), {"name": unit.name})
@@ -135,16 +115,16 @@ class Publisher(threading.Thread):
             found.apply_async((unit.name, unit.number), task_id=unit.id())
             if unit.is_rolled_back:
                 raise _RolledBackError
+        return ("accepted",)
 
-    def _send(self, unit: Unit) -> None:
+    def _send(self, unit: Unit) -> tuple[str, ...]:
         sent = self._signature(unit)
         if unit.kind in ("chain", "group", "chord", "nested", "twins") and self._engine is not None:
             with self._engine.begin() as connection, self._m.guard.using(connection):
-                sent.apply_async()
-            return
-        handle = sent.apply_async(countdown=3 if unit.kind == "cancel" else None)
-        if unit.kind == "keyed":
-            self.noted.answers.setdefault(unit.name, []).append(handle.id)
+                sent.delay()
+            return ("accepted",)
+        handle = sent.apply_async(countdown=3) if unit.kind == "cancel" else sent.delay()
+        return ("accepted", handle.id) if unit.kind == "keyed" else ("accepted",)
 
     def _signature(self, unit: Unit) -> Any:
         m, n, id = self._m, unit.number, unit.id
@@ -188,3 +168,23 @@ class Publisher(threading.Thread):
                 return m.chord([m.once.s(n).set(task_id=id(member)) for member in range(2)], total("sum"))
             case _:
                 return part(0, 0, n)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Publish the plan of this seed and size, without these kinds, as far as the notes do not say that it was published."""
+    from tests.integration.app import EFFECTS
+
+    from . import app as m
+
+    notes, seed, size, *without = arguments
+    m.app.finalize()
+    m.app.set_default()
+    publisher = _Publisher(
+        make_plan(int(seed), int(size), without), m, Notes(Path(notes)), joins=not IN_TRANSACTIONS & {*without},
+        returned=Effects(EFFECTS).returned,
+    )  # fmt: skip
+    publisher.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -21,6 +21,7 @@ from .faults import (
     flush_broker,
     kill_child,
     kill_node,
+    kill_publisher,
     kill_relay,
     lose_messages,
     pause_node,
@@ -33,7 +34,7 @@ from .faults import (
 )
 from .history import History
 from .plan import IN_TRANSACTIONS, make_plan
-from .publish import Publisher
+from .publisher import Publisher
 from .stage import Stage, open_stage
 
 __all__ = ["SCENARIOS", "Report", "Scenario", "break_things", "new_seed", "play"]
@@ -86,11 +87,26 @@ class Report:
 
 SCENARIOS: dict[str, Scenario] = {
     "children, nodes and relays are killed": Scenario(
-        "redis", "postgresql", (kill_child, kill_node, kill_child, kill_relay, kill_child, kill_node, kill_relay)
+        "redis",
+        "postgresql",
+        (
+            kill_publisher,
+            kill_child,
+            kill_node,
+            kill_publisher,
+            kill_child,
+            kill_relay,
+            kill_publisher,
+            kill_child,
+            kill_node,
+            kill_relay,
+        ),
     ),
     "nodes are paused past their leases": Scenario("rabbitmq", "postgresql", (pause_node, kill_child, pause_node)),
     "nodes are shut down, warm and cold": Scenario(
-        "redis", "sqlite", (warm_shutdown, cold_shutdown, kill_child, cold_shutdown, warm_shutdown)
+        "redis",
+        "sqlite",
+        (warm_shutdown, kill_publisher, cold_shutdown, kill_child, kill_publisher, cold_shutdown, warm_shutdown),
     ),
     "the broker is restarted and forgets everything": Scenario(
         "redis", "mariadb", (flush_broker, restart_broker, kill_node, flush_broker), relay=True
@@ -106,7 +122,10 @@ SCENARIOS: dict[str, Scenario] = {
         relay=True,
     ),
     "rabbitmq drops, doubles and reorders messages": Scenario(
-        "rabbitmq", "mariadb", (trouble_messages, lose_messages, trouble_messages), relay=True
+        "rabbitmq",
+        "mariadb",
+        (kill_publisher, trouble_messages, kill_publisher, lose_messages, trouble_messages),
+        relay=True,
     ),
     "the network to the database is cut": Scenario(
         "redis", "postgresql", (cut_store, silence_store, kill_child), wired=True
@@ -134,21 +153,21 @@ def new_seed() -> int:
 
 def play(name: str, scenario: Scenario, folder: Path, seed: int, size: int) -> Report:
     """Publish and run ``size`` jobs under the scenario's faults, and check what is left."""
-    plan = make_plan(seed, size, IN_TRANSACTIONS if scenario.store == "redis" else ())
+    joins = scenario.store != "redis"
+    plan = make_plan(seed, size, () if joins else IN_TRANSACTIONS)
     with open_stage(
         scenario.broker, scenario.store, folder, seed, plan.returns, private=scenario.private, wired=scenario.wired,
         small=scenario.small,
     ) as stage:  # fmt: skip
-        publisher = Publisher(plan, stage.fleet.app, joins=scenario.store != "redis", returned=stage.returned)
+        publisher = stage.publisher = Publisher(stage.fleet, plan, joins=joins)
         try:
             stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
             publisher.start()
             break_things(stage, scenario.faults, publisher.is_alive)
-            publisher.finish()
             healed = stage.now()
             stage.say("healed")
             stage.rest()
-            history = stage.history(plan, publisher.noted, healed)
+            history = stage.history(healed)
         finally:
             print(f"{name}: seed {seed}", *stage.log, sep="\n  ")
     return Report(name, seed, stage.log, check(history), measured(history), history)

@@ -28,6 +28,7 @@ from .faults import (
     flush_broker,
     kill_child,
     kill_node,
+    kill_publisher,
     kill_relay,
     lose_messages,
     pause_node,
@@ -47,7 +48,7 @@ LAST = Path(__file__).with_name("soak.json")
 
 #: How often each is drawn.
 _WEIGHTS: dict[Fault, int] = {
-    kill_child: 8, kill_node: 4, kill_relay: 4, pause_node: 2, warm_shutdown: 2, cold_shutdown: 2, restart_broker: 1,
+    kill_child: 8, kill_node: 4, kill_publisher: 4, kill_relay: 4, pause_node: 2, warm_shutdown: 2, cold_shutdown: 2, restart_broker: 1,
     restart_store: 1, flush_broker: 2, trouble_messages: 4, lose_messages: 2, cut_store: 1, cut_broker: 1, silence_store: 1,
     silence_broker: 1,
 }  # fmt: skip

@@ -22,9 +22,9 @@ from celery_guard.store import open_store
 from tests.integration.fleet import Fleet, Process, Worker
 from tests.model.trace import read
 
+from .effects import Effects
 from .history import History, calls_from, entries_from
-from .plan import Plan
-from .publish import Noted
+from .publisher import Publisher
 from .stacks import Stack, open_stack, small_disk
 
 __all__ = ["LEASE", "Stage", "open_stage"]
@@ -67,9 +67,10 @@ class Stage:
         #: The small file system that the database is on, if it is on one.
         self.disk: Path | None = None
         self.log: list[str] = []
+        #: Who publishes, where it is a process that may be killed.
+        self.publisher: Publisher | None = None
         self._began = time.monotonic()
-        self._read = 0
-        self._returned = 0
+        self._effects = Effects(fleet.effects)
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ class Stage:
         return self.fleet.relay(**self._wired())
 
     def _wired(self) -> dict[str, str]:
-        """What processes other than the publisher are told: where they find broker and store, and where to write down what they ask."""
+        """What nodes and relays are told: where they find broker and store, and where to write down what they ask."""
         return {
             "APP_BROKER": self.stack.broker.wired, "CELERY_GUARD_STORE": self.stack.store.wired,
             "APP_TRACE": str(self.fleet.folder / "trace"),
@@ -137,13 +138,7 @@ class Stage:
 
     def returned(self) -> int:
         """How many bodies have returned, by the effect log."""
-        with suppress(FileNotFoundError), self.fleet.effects.open("rb") as log:
-            log.seek(self._read)
-            new = log.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            self._read += len(whole)
-            self._returned += whole.count(b'["return ')
-        return self._returned
+        return self._effects.returned()
 
     def progress(self) -> float:
         """The share of the bodies that have returned."""
@@ -172,15 +167,17 @@ class Stage:
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
-    def history(self, plan: Plan, noted: Noted, healed: datetime) -> History:
+    def history(self, healed: datetime) -> History:
         """What is left."""
+        assert self.publisher is not None
         for process in self.fleet.workers:
             process.kill()
         trace = self.fleet.folder / "trace"
         booked, orders = self._users()
         return History(
-            plan=plan,
-            noted=noted,
+            plan=self.publisher.plan,
+            noted=self.publisher.noted(),
+            sights=self.publisher.sights,
             rows={job.id: job for job in self._rows()},
             entries=entries_from(self.fleet.lines()),
             calls=calls_from(read(trace)) if trace.exists() else [],

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 from celery_guard.job.row import Job
 from celery_guard.job.state import Kind, State
 from tests.chaos.history import Call, Entry, History
+from tests.chaos.notes import IN_DOUBT, NEVER_ASKED, Noted, Sight
 from tests.chaos.plan import Promise, Unit, make_plan
-from tests.chaos.publish import Noted
 
 LEASE = timedelta(seconds=3)
 HEALED = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -26,6 +26,7 @@ def good(seed: int) -> History:
     booked: dict[str, int] = {}
     orders: list[str] = []
     for unit in plan.units:
+        noted.asked.add(unit.name)
         if unit.is_rolled_back:
             noted.rolled_back.add(unit.name)
             continue
@@ -50,7 +51,20 @@ def good(seed: int) -> History:
                 attempts=fence, crashes=max(0, fence - promise.attempts), holder=unit.id(0) if follows else None,
                 finished=HEALED + timedelta(seconds=unit.number),
             )  # fmt: skip
-    return replace(history, rows=rows, entries=entries, calls=calls, booked=booked, orders=orders)
+    made = replace(history, rows=rows, entries=entries, calls=calls, booked=booked, orders=orders)
+    return replace(made, sights=[_sight(made, seed)])
+
+
+def _sight(history: History, seed: int) -> Sight:
+    """The publisher was killed half way, in the middle of a step that was carried out, or was not."""
+    half = len(history.end.units) // 2
+    units = [
+        (unit, told, there) if place < half else
+        (unit, IN_DOUBT, there if seed % 2 else frozenset()) if place == half else
+        (unit, NEVER_ASKED, frozenset())
+        for place, (unit, told, there) in enumerate(history.end.units)
+    ]  # fmt: skip
+    return Sight(f"after {half} units", units)
 
 
 def _ran(unit: Unit, promise: Promise, fences: int, entries: list[Entry], calls: list[Call], *, quietly: bool) -> None:

@@ -14,6 +14,7 @@ from celery_guard.job.row import Job
 from celery_guard.job.state import State
 from tests.chaos.checker import GAP, RULES, check
 from tests.chaos.history import Call, Entry, History
+from tests.chaos.notes import ACCEPTED, IN_DOUBT, NEVER_ASKED, Sight
 from tests.chaos.plan import Promise, Unit
 
 from .histories import HEALED, LEASE, good
@@ -59,6 +60,12 @@ class Spoiler:
 
     def without_calls(self, id: str, *ops: str) -> History:
         return replace(self.history, calls=[call for call in self.history.calls if call.id != id or call.op not in ops])
+
+    def with_sight(self, told: str, there: Callable[[Unit], set[str]], kind: str = "group") -> History:
+        """The publisher was killed once more, and this was there of a unit."""
+        unit = self.draw.choice([unit for unit in self.history.plan.units if unit.kind == kind])
+        sight = Sight("after some", [(unit, told, frozenset(there(unit)))])
+        return replace(self.history, sights=[*self.history.sights, sight])
 
     def claim(self, id: str) -> Call:
         return next(call for call in reversed(self.history.calls) if call.id == id and call.op == "claim")
@@ -118,6 +125,44 @@ def an_order_was_not_rolled_back(it: Spoiler) -> History:
 def a_job_came_before_its_order(it: Spoiler) -> History:
     unit, promise, _ = it.any(lambda unit, promise, job: unit.kind == "order")
     return it.with_entries(Entry(f"missing {unit.name}", promise.id, 1))
+
+
+@breaks("what_was_asked_is_there_whole")
+def what_the_killed_publisher_was_told_is_accepted_is_not_there(it: Spoiler) -> History:
+    return it.with_sight(ACCEPTED, lambda unit: set())
+
+
+@breaks("what_was_asked_is_there_whole")
+def what_the_killed_publisher_never_asked_is_there(it: Spoiler) -> History:
+    return it.with_sight(NEVER_ASKED, lambda unit: {*unit.written})
+
+
+@breaks("what_was_asked_is_there_whole")
+def a_canvas_in_doubt_is_there_in_part(it: Spoiler) -> History:
+    return it.with_sight(IN_DOUBT, lambda unit: {*unit.written[:-1]})
+
+
+@breaks("what_was_asked_is_there_whole")
+def an_order_in_doubt_is_there_without_its_job(it: Spoiler) -> History:
+    return it.with_sight(IN_DOUBT, lambda unit: {unit.name}, "order")
+
+
+@breaks("what_was_asked_is_there_whole")
+def an_order_in_doubt_that_was_to_be_rolled_back_is_there(it: Spoiler) -> History:
+    unit = it.rolled_back()
+    return replace(it.history, sights=[Sight("after some", [(unit, IN_DOUBT, frozenset(unit.written))])])
+
+
+@breaks("what_was_asked_is_there_whole")
+def a_canvas_whose_publisher_never_came_back_is_there_in_part(it: Spoiler) -> History:
+    unit, promise, _ = it.any(lambda unit, promise, job: unit.kind == "group")
+    it.history.noted.accepted.remove(unit.name)
+    return it.without_row(promise.id)
+
+
+@breaks("what_was_asked_is_there_whole")
+def a_job_is_there_that_nobody_planned(it: Spoiler) -> History:
+    return it.with_row(replace(it.ran()[2], id="stranger"))
 
 
 @breaks("leases_do_not_overlap")
