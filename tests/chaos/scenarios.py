@@ -96,7 +96,6 @@ SCENARIOS: dict[str, Scenario] = {
             kill_publisher,
             kill_child,
             kill_relay,
-            kill_publisher,
             kill_child,
             kill_node,
             kill_relay,
@@ -161,8 +160,8 @@ def play(name: str, scenario: Scenario, folder: Path, seed: int, size: int) -> R
     ) as stage:  # fmt: skip
         publisher = stage.publisher = Publisher(stage.fleet, plan, joins=joins)
         try:
-            stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
             publisher.start()
+            stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
             break_things(stage, scenario.faults, publisher.is_alive)
             healed = stage.now()
             stage.say("healed")
