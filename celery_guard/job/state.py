@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ENDED", "HOLDS_KEY", "LEGAL", "Kind", "Reason", "State"]
+__all__ = ["ENDED", "HOLDS_KEY", "LEGAL", "STANDING", "Kind", "Reason", "State"]
 
 
 class State(str, Enum):
@@ -103,6 +103,9 @@ class Reason(str, Enum):
 
 #: States from which a job does not move by itself.
 ENDED = frozenset({State.SUCCEEDED, State.CANCELLED, State.DEAD, State.RESOLVED, State.DROPPED})
+
+#: States of jobs that somebody has, or may have, something to do with: few, however many are kept.
+STANDING = frozenset(State) - {State.SUCCEEDED, State.CANCELLED}
 
 #: States in which a job keeps its key from others.
 HOLDS_KEY = frozenset({State.PENDING, State.SENT, State.RUNNING, State.UNKNOWN, State.SUCCEEDED})

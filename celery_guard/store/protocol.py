@@ -9,7 +9,7 @@ nothing there. No method holds a lock after it returns. The conformance suite in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -255,8 +255,11 @@ class Store(Operators, Protocol):
         """The stored message of a job; the latest generation by default."""
         ...
 
-    def counts(self, tenant: str | None = None) -> Mapping[State, int]:
-        """How many jobs are in each state that has any; of one tenant, where that is said."""
+    def counts(self, tenant: str | None = None, states: Collection[State] = ()) -> Mapping[State, int]:
+        """How many jobs are in each state that has any; of one tenant, and of these states, where that is said.
+
+        Of states that are all among :data:`~celery_guard.job.state.STANDING` that is quick; of others each job that is kept is counted.
+        """
         ...
 
     def cancel(self, id: str) -> Cancelled:

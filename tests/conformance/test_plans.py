@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.sql.selectable import Select
 
-from celery_guard.job.state import State
+from celery_guard.job.state import STANDING, State
 from celery_guard.job.verdict import Granted
 from celery_guard.store import open_store
 from celery_guard.store.sql.statements import listing, people
@@ -77,13 +77,15 @@ def asked(
         (asked(), ("guard_job_created", *STILL_MOVING)),
         (asked(after="job-10000"), ("guard_job_created", *STILL_MOVING)),
         (listing.last_start("slow", apart=True), ("guard_job_started", "guard_job_due", "guard_job_uncounted")),
-        (listing.counts("acme", apart=True), ("guard_job_tenant", *STILL_MOVING)),
+        (listing.counts("acme", (), apart=True), ("guard_job_tenant", *STILL_MOVING)),
+        (listing.counts(None, STANDING, apart=True), ("guard_job_due", "guard_job_cause")),
+        (listing.counts("acme", STANDING, apart=True), ("guard_job_due", "guard_job_cause")),
         (people.backlog(State.PENDING, 1000), ("guard_job_due",)),
         (people.backlog(State.SENT, 1000), ("guard_job_due",)),
     ],
     ids=[
         "task", "task and state", "tenant", "key", "dead", "cause", "waiting", "running", "unknown", "newest", "a later page", "last start", "counts",
-        "due", "published",
+        "what stands", "what stands of a tenant", "due", "published",
     ],
 )  # fmt: skip
 def test_few_jobs_are_found_by_an_index(many: Engine, statement: Select[Any], indexes: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from celery_guard.errors import StoreError
 from celery_guard.job.replay import OPEN
 from celery_guard.job.row import Job
-from celery_guard.job.state import State
+from celery_guard.job.state import STANDING, State
 from celery_guard.settings import Settings
 from celery_guard.store.protocol import Store
 
@@ -41,7 +41,7 @@ def gather(
             now=store.clock(),
             relays=tuple(beat for beat in store.heartbeats() if beat.is_relay),
             backlog=backlog,
-            own=None if tenant is None else store.counts(tenant),
+            own=None if tenant is None else store.counts(tenant, STANDING),
             unknown=tuple(store.jobs(states=[State.UNKNOWN], tenant=tenant, limit=_UNKNOWN)),
             replays=tuple(store.replays(states=OPEN, tenant=tenant)),
             live=asking.ask(sorted({*backlog, *queues})),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from celery_guard.job.replay import OPEN, Replay
-from celery_guard.job.state import State
+from celery_guard.job.state import STANDING, State
 from celery_guard.store.protocol import Heartbeat, Store
 
 __all__ = ["Overview", "look_over"]
@@ -23,6 +23,7 @@ _UNDER_WAY = (State.SENT, State.RUNNING)
 class Overview:
     """Who was heard lately, what waits, and for how long."""
 
+    #: Of what waits, runs, is unknown or has failed: what has ended well is not counted here.
     counts: Mapping[State, int]
     relays_alive: int
     #: Replays that are not over.
@@ -53,7 +54,7 @@ def look_over(store: Store, tenant: str | None) -> Overview:
     """How it stands, as far as an actor of this tenant is told."""
     beats = tuple(store.heartbeats())
     return Overview(
-        counts=store.counts(tenant),
+        counts=store.counts(tenant, STANDING),
         relays_alive=sum(beat.live and beat.is_relay for beat in beats),
         replays=tuple(store.replays(states=OPEN, tenant=tenant)),
         due=store.next_due() if tenant is None else None,

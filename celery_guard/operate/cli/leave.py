@@ -30,7 +30,7 @@ def leave(target: Target) -> None:
     Exit status 0 when no job waits or runs any more; 1 while some do. Changes nothing. The order of taking it out: docs/howto/adopt.md.
     """
     target.store.check()
-    counts = target.store.counts()
+    counts = target.store.counts(states=(*_UNFINISHED, *_REPAIRABLE))
     unfinished = sum(counts.get(state, 0) for state in _UNFINISHED)
     dead = sum(counts.get(state, 0) for state in _REPAIRABLE)
     jobs = target.store.jobs(states=_UNFINISHED, limit=_SHOWN) if unfinished else []

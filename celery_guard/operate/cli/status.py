@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_guard.job.state import State
+from celery_guard.job.state import STANDING, State
 
 from .filters import actor_options
 from .main import json_option
@@ -39,7 +39,7 @@ def status(target: Target, by: Actor) -> None:
                 "well": found.well,
                 "relays_alive": found.relays_alive,
                 "next_due_in": record(found.due),
-                "counts": {state.value: found.counts.get(state, 0) for state in State},
+                "counts": {state.value: found.counts.get(state, 0) for state in State if state in STANDING},
                 "replays": record(list(found.replays)),
                 "heartbeats": None if found.heartbeats is None else record(list(found.heartbeats)),
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -81,9 +81,10 @@ def payload_of(connection: Connection, id: str, generation: int | None) -> Store
     return None
 
 
-def counts(connection: Connection, tenant: str | None) -> dict[State, int]:
+def counts(connection: Connection, tenant: str | None, states: Collection[State]) -> dict[State, int]:
     """How many jobs are in each state that has any."""
-    return {State(state): count for state, count in connection.execute(listing.counts(tenant, _apart(connection)))}
+    found = connection.execute(listing.counts(tenant, states, _apart(connection)))
+    return {State(state): count for state, count in found}
 
 
 def backlog(connection: Connection, limit: int) -> list[Backlog]:

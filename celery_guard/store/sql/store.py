@@ -7,7 +7,7 @@ Nothing is decided here. Each method picks the way its journey works on the data
 from __future__ import annotations
 
 import secrets
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -286,9 +286,9 @@ class SqlStore(SqlOperators):
         """The stored message of a job; the latest generation by default."""
         return self._database.each(lambda connection, again: people.payload_of(connection, id, generation))
 
-    def counts(self, tenant: str | None = None) -> Mapping[State, int]:
+    def counts(self, tenant: str | None = None, states: Collection[State] = ()) -> Mapping[State, int]:
         """How many jobs are in each state that has any."""
-        return self._database.each(lambda connection, again: people.counts(connection, tenant))
+        return self._database.each(lambda connection, again: people.counts(connection, tenant, states))
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel a waiting job at once, ask a running one to stop, and say so when it is too late."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from celery_guard.job.row import NewJob
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import STANDING, Reason, State
 from celery_guard.job.verdict import Settled
 from celery_guard.store.protocol import Cancelled, Store
 
@@ -98,6 +98,9 @@ class TestReading:
             assert _ids(store, key=job.key) == [job.id], name
         counts = Counter(state for _, state in stages.values())
         assert store.counts("acme") == store.counts() == counts
+        for some in (STANDING, [State.DEAD], [State.SUCCEEDED, State.PENDING]):
+            wanted_counts = {state: number for state, number in counts.items() if state in some}
+            assert store.counts("acme", some) == store.counts(states=some) == wanted_counts
 
     def test_jobs_are_found_by_what_they_are(self, store: Store) -> None:
         wanted = new_job(task="shop.refund", queue="slow", tenant="acme")

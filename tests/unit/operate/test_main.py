@@ -20,7 +20,7 @@ from celery_guard.errors import (
     StoreUnavailableError,
 )
 from celery_guard.job.replay import Replay, ReplayState
-from celery_guard.job.state import State
+from celery_guard.job.state import STANDING, State
 from celery_guard.operate.cli.main import guard, main
 from celery_guard.store.protocol import Heartbeat
 
@@ -127,6 +127,7 @@ def test_status_is_well_unless_jobs_are_under_way_and_nobody_relays(
     assert as_json["well"] is not bool(status)
     assert as_json["next_due_in"] == (None if due is None else due.total_seconds())
     assert as_json["counts"]["pending"] == 3
+    assert as_json["counts"].keys() == STANDING
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_status_tells_an_actor_of_one_tenant_whether_anybody_relays_and_of_nobod
     assert not any(name in result.output for name in ("host:7", "relay:0", "worker:a", "due  "))
     as_json = answer_of(run("status", "--scope", "acme", "--json", store=store))
     assert (as_json["heartbeats"], as_json["next_due_in"], as_json["well"]) == (None, None, not status)
-    assert [args for name, args, _ in store.asked if name == "counts"] == [("acme",)] * 2
+    assert [args for name, args, _ in store.asked if name == "counts"] == [("acme", STANDING)] * 2
 
 
 def test_status_shows_for_how_long_the_oldest_waits(run: Run) -> None:

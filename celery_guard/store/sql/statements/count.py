@@ -42,6 +42,7 @@ from . import Among, fixed, given, one_of
 __all__ = [
     "COUNTED",
     "ENDED_UNCOUNTED",
+    "IS_LETTER",
     "IS_UNKNOWN",
     "LIVE",
     "MEASURES",
@@ -73,7 +74,8 @@ _ZERO = literal_column("0", BigInteger)
 #: Rows whose totals are in ``guard_count``; and all others, in three parts, each found by an index.
 COUNTED = job.c.counted < _ZERO
 LIVE = and_(one_of(_WAITING), job.c.due.is_not(None))
-IS_UNKNOWN = and_(one_of(_LETTERS), job.c.state == fixed(State.UNKNOWN))
+IS_LETTER = one_of(_LETTERS)
+IS_UNKNOWN = and_(IS_LETTER, job.c.state == fixed(State.UNKNOWN))
 ENDED_UNCOUNTED = and_(job.c.counted >= _ZERO, job.c.finished.is_not(None))
 
 
@@ -268,7 +270,7 @@ def standing() -> CompoundSelect[Any]:
             for which, since in (
                 (LIVE, since_when),
                 (IS_UNKNOWN, job.c.started),
-                (and_(one_of(_LETTERS), job.c.state == fixed(State.DEAD)), job.c.finished),
+                (and_(IS_LETTER, job.c.state == fixed(State.DEAD)), job.c.finished),
             )
         )
     )

@@ -10,18 +10,18 @@ SQLite, MySQL and MariaDB write an index only where its columns change. There an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, union_all
 from sqlalchemy.sql.selectable import CompoundSelect, Select
 
-from celery_guard.job.state import ENDED, State
+from celery_guard.job.state import ENDED, STANDING, State
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import STARTED_BEFORE, WAITING, job
 
 from . import fixed, one_of
-from .count import COUNTED, ENDED_UNCOUNTED, IS_UNKNOWN
+from .count import COUNTED, ENDED_UNCOUNTED, IS_LETTER, IS_UNKNOWN, LIVE
 
 __all__ = ["counts", "jobs", "last_start"]
 
@@ -36,7 +36,7 @@ _PARTS = (
 )
 
 
-def _parts(states: Sequence[State], apart: bool) -> Iterator[tuple[ColumnElement[bool], ...]]:
+def _parts(states: Collection[State], apart: bool) -> Iterator[tuple[ColumnElement[bool], ...]]:
     """What to ask for, so that all jobs in these states (none: in any) are found, and each once."""
     chosen = (one_of(states),) if states else ()
     if not apart:
@@ -84,11 +84,15 @@ def jobs(
     return select(page).order_by(page.c.created.desc(), page.c.id.desc()).limit(limit)
 
 
-def counts(tenant: str | None, apart: bool) -> Select[Any]:
-    """How many jobs are in each state."""
-    if tenant is None:
-        return select(job.c.state, func.count()).group_by(job.c.state)
-    each = [select(job.c.state).where(*part, job.c.tenant == tenant) for part in _parts((), apart)]
+def counts(tenant: str | None, states: Collection[State], apart: bool) -> Select[Any]:
+    """How many jobs are in each of these states; none: in each. Those that stand are found without looking at those that have ended well."""
+    parts: Iterable[tuple[ColumnElement[bool], ...]]
+    if states and STANDING.issuperset(states):
+        parts = [(part, one_of(states)) for part in (LIVE, IS_LETTER)]
+    else:
+        parts = _parts(states, apart and tenant is not None)
+    theirs = [] if tenant is None else [job.c.tenant == tenant]
+    each = [select(job.c.state).where(*part, *theirs) for part in parts]
     found = union_all(*each).subquery("found")
     return select(found.c.state, func.count()).group_by(found.c.state)
 
