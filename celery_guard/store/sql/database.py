@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
-from sqlalchemy.pool import QueuePool
 
 from celery_guard.errors import GuardError
 from celery_guard.store.patience import Patience
 
 from .address import address, engine_at
 from .dialects import traits_of
+from .sessions import Sessions, Taken
 from .silence import notice_silence
 from .statement import CursorLink, Link, Texts
 from .transient import explained, is_disconnect, is_transient
@@ -65,7 +65,7 @@ class Database:
         self._place_of = place
         self.traits = traits_of(self.url.get_backend_name())
         self.patience = patience
-        self._pool = {"poolclass": QueuePool, "pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
+        self._pool = {"poolclass": Sessions, "pool_size": pool_size, "pool_timeout": pool_timeout, "max_overflow": 0}
         # Transactions are ended where they are begun; a ROLLBACK for each return would be a round trip.
         self._engine = self._make_engine(own=True, pool_reset_on_return=None)
         self._writer = self._engine.execution_options(**{_BEGIN: self.traits.begin})
@@ -214,40 +214,43 @@ class Database:
                 connection.invalidate()
 
     def _on_cursor(self, work: Callable[[Link, bool], T], again: bool, begin: str | None) -> T:
-        connection = self.engine.raw_connection()
+        session = self._take()
         try:
             if begin is None and self._strict():
                 begin = self.traits.begin
-            cursor = connection.cursor()
+            cursor = session.cursor()
             if begin is not None:
                 cursor.execute(begin)
             answer = work(CursorLink(self.texts, cursor), again)
             if begin is not None:
-                connection.commit()
-            cursor.close()
+                session.connection.commit()
         except BaseException as error:
-            self._abandon(connection, error)
+            self._repair(session, error)
             raise
-        connection.close()
+        finally:
+            session.give_back()
         return answer
 
-    def _abandon(self, connection: Any, error: BaseException) -> None:
-        """Give a connection back after an error, or throw it away where it cannot be trusted any more."""
+    def _take(self) -> Taken:
+        pool = self.engine.pool
+        assert isinstance(pool, Sessions)
+        return pool.take()
+
+    def _repair(self, session: Taken, error: BaseException) -> None:
+        """Leave a session as it was before an error, or close its connection where it cannot be trusted any more."""
         dialect = self._engine.dialect
-        if is_disconnect(error, dialect, connection.dbapi_connection):
+        if is_disconnect(error, dialect, session.connection):
             # The others in the pool have most likely gone the same way.
-            connection.invalidate()
+            session.invalidate(error)
             self._engine.dispose()
         elif isinstance(error, (dialect.loaded_dbapi.Error, GuardError)):
             try:
-                connection.rollback()
-            except dialect.loaded_dbapi.Error:
-                connection.invalidate()
-            else:
-                connection.close()
+                session.connection.rollback()
+            except dialect.loaded_dbapi.Error as failed:
+                session.invalidate(failed)
         else:
             # An interruption may have struck between a question and its answer.
-            connection.invalidate()
+            session.invalidate(error)
 
 
 def _disconnected(context: ExceptionContext) -> None:
