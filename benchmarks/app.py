@@ -1,9 +1,10 @@
-"""The app of the benchmarks, plain or guarded, as the environment says; its jobs do nothing but be counted."""
+"""The app of the benchmarks, plain or guarded, as the environment says; its jobs do nothing but be counted, and wait where they are told to."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from celery_guard import Guard, GuardedTask
 from .tally import Tally
 
 GUARDED = os.environ["BENCH_KIND"] == "guarded"
+#: How long each body waits, in seconds.
+WAIT = float(os.environ.get("BENCH_WAIT", 0))
 tally = Tally(Path(os.environ["BENCH_TALLY"]))
 
 app = Celery("benchmarks.app", broker=os.environ["BENCH_BROKER"])
@@ -36,6 +39,8 @@ def place_of_process(**_: Any) -> None:
 @app.task(base=kind)
 def nothing(number: int) -> None:
     """The job of most figures."""
+    if WAIT:
+        time.sleep(WAIT)
     tally.count()
 
 

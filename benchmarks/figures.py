@@ -47,6 +47,17 @@ FIGURES = [
         "worker-rabbitmq-postgresql", "… RabbitMQ, PostgreSQL store", 0.50, throughput.worker("rabbitmq", "postgresql")
     ),
     Figure("worker-rabbitmq-redis", "… RabbitMQ, Redis store", 0.75, throughput.worker("rabbitmq", "redis")),
+    Figure(
+        "worker-5ms-postgresql", "the same with bodies that wait for 5 ms: Redis broker, PostgreSQL store", None,
+        throughput.worker("redis", "postgresql", throughput.WAIT),
+    ),
+    Figure(
+        "worker-5ms-redis", "… Redis broker, Redis store", None, throughput.worker("redis", "redis", throughput.WAIT)
+    ),
+    Figure(
+        "plain-1ms", "plain Celery with bodies that wait for 1 ms / plain Celery with bodies that do nothing", None,
+        throughput.waiting,
+    ),
     Figure("delay", "one `.delay()` (own transaction, PostgreSQL) / plain `.delay()` on Redis", 1.0, enqueue.delay),
     Figure("enqueue-many", "`enqueue_many` of 10,000 / plain loop of `.delay()`", 4.0, enqueue.many),
     Figure("relay-redis", "relay on Redis / plain loop of `apply_async`", 5.0, publish.relay("redis")),
