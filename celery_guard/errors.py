@@ -76,6 +76,9 @@ __all__ = [
     "WrongDatabaseError",
 ]
 
+#: How an error names the command, for nobody in particular. Where it is known which app was named, that is said in its place.
+COMMAND = "celery -A app guard"
+
 
 class GuardError(Exception):
     """The root. ``str(error)`` says what was found, what was expected and what to do."""

@@ -352,4 +352,5 @@ def test_a_worker_whose_store_has_no_tables_ends_in_one_line(tmp_path: Path) -> 
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "The worker does not start [GUARD-302]: The store's tables are missing" in ended.stderr
+    assert "Run `celery -A bare guard store upgrade`." in ended.stderr
     assert "Traceback" not in ended.stderr

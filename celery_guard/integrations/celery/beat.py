@@ -21,6 +21,7 @@ from celery.schedules import crontab, schedule
 from celery_guard.errors import GuardError, StoreUnavailableError
 from celery_guard.job.slot import Cron, Every, Slot, schedule_name
 
+from .refusal import refusal
 from .runtime import ATTRIBUTE
 from .slots import Due, scheduled
 
@@ -50,7 +51,7 @@ def _refuse_old_tables(runtime: Any) -> None:
     except StoreUnavailableError as error:
         logger.error("the store cannot be reached yet; a slot that begins before it can is left out: %s", error)
     except GuardError as error:
-        raise SystemExit(f"The beat does not start [{error.code}]: {error}") from error
+        raise refusal("beat", error) from error
 
 
 class _Ticks:

@@ -23,6 +23,7 @@ from celery_guard.errors import ConfigurationError, GuardError, SettingError
 from celery_guard.job.slot import schedule_name
 
 from .beat import expected_since
+from .refusal import refusal
 from .runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class MetricsStep(bootsteps.StartStopStep):  # type: ignore[misc]
         try:
             self._server = _bound(runtime_of(worker.app))
         except GuardError as error:
-            raise SystemExit(f"The worker does not start [{error.code}]: {error}") from error
+            raise refusal("worker", error) from error
 
     def start(self, worker: Any) -> None:
         green = worker.pool_cls.__module__.endswith(("gevent", "eventlet"))

@@ -28,6 +28,7 @@ from .facts import log_findings
 from .opening import named_task, why_unfit
 from .private import quiet_pool
 from .raw import as_text, delivery_of, raw_body
+from .refusal import refusal
 from .runtime import runtime_of
 
 __all__ = ["BootStep", "ConsumerStep"]
@@ -65,8 +66,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
             self._refuse_strange_children(worker, runtime)
             self._look(worker, runtime)
         except GuardError as error:
-            # one line that says what to do, instead of Celery's traceback of it
-            raise SystemExit(f"The worker does not start [{error.code}]: {error}") from error
+            raise refusal("worker", error) from error
 
     def _refuse_strange_children(self, worker: Any, runtime: Any) -> None:
         """A child that is spawned declares its tasks anew, and would run those that are guarded from outside without the guard."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from celery_guard.errors import ConfigurationError, GuardError, NotGuardedError
+from celery_guard.errors import COMMAND, ConfigurationError, GuardError, NotGuardedError
 from celery_guard.lazy import lazy
 
 from .main import APP
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from celery_guard.store.protocol import Store
 
 __all__ = ["Target", "pass_target"]
-
-#: How an error names the command, for nobody in particular.
-_SOMEHOW = "celery -A app guard"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +118,7 @@ class Target:
 
     def said(self, text: str) -> str:
         """What an error says that knows of no command line, with the command as it was typed here."""
-        return text.replace(_SOMEHOW, self.typed())
+        return text.replace(COMMAND, self.typed())
 
     def typed_to_celery(self, *words: str) -> str:
         """How words of Celery's own command are typed for the same app."""

@@ -19,7 +19,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import COMMAND, StoreSchemaError, StoreUnavailableError
 
 __all__ = ["explained", "is_transient", "word_of"]
 
@@ -75,7 +75,7 @@ def explained(error: BaseException, store: str) -> BaseException:
         if found == "none":
             return StoreSchemaError(
                 f"The store in {store} is missing: it was never made, or the server has lost what it kept. "
-                "Run `celery -A app guard store upgrade`."
+                f"Run `{COMMAND} store upgrade`."
             )
         return StoreSchemaError(_another_version(store, found))
     if isinstance(error, AskError):
@@ -100,5 +100,5 @@ def _another_version(store: str, found: str) -> str:
         )
     return (
         f"The store in {store} is of version {found}, older than this celery-guard's, {VERSION}. "
-        "Run `celery -A app guard store upgrade`."
+        f"Run `{COMMAND} store upgrade`."
     )

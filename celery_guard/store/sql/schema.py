@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, inspect, text
 from sqlalchemy.engine import Connection, Dialect
 
-from celery_guard.errors import StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import COMMAND, StoreSchemaError, StoreUnavailableError
 
 from .tables import metadata
 
@@ -53,7 +53,7 @@ _INVALID = text(
     "WHERE NOT indisvalid AND pg_table_is_visible(job.oid) AND job.relname IN :tables ORDER BY 1"
 ).bindparams(bindparam("tables", expanding=True))
 
-_UPGRADE = "`celery -A app guard store upgrade`"
+_UPGRADE = f"`{COMMAND} store upgrade`"
 
 #: Any number that others are unlikely to lock, and a wait for those who upgrade, in seconds.
 _LOCK = 0x6365_6C67

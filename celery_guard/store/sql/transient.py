@@ -14,7 +14,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from celery_guard.errors import KeyBusy, StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import COMMAND, KeyBusy, StoreSchemaError, StoreUnavailableError
 
 __all__ = ["driver_error", "explained", "is_disconnect", "is_transient"]
 
@@ -97,7 +97,7 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
     if codes & _UNDEFINED or (dialect.name == "sqlite" and any(words in text for words in _UNDEFINED_SQLITE)):
         return StoreSchemaError(
             f"The store's tables are missing or not those of this version ({text.splitlines()[0]}). "
-            "Run `celery -A app guard store upgrade`."
+            f"Run `{COMMAND} store upgrade`."
         )
     if isinstance(found, (dialect.loaded_dbapi.OperationalError, dialect.loaded_dbapi.InternalError)):
         return StoreUnavailableError(f"The store's database refused: {text}. The job's row says how far it is.")

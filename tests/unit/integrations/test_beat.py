@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 import pytest
 from celery import Celery
 from celery.beat import Scheduler
 from celery.schedules import schedule
 
 from celery_guard import GuardedTask, StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import COMMAND
 
 from .test_cases_schedules import Beat, at, audit_each_report, noon
 
@@ -23,11 +25,16 @@ def reported(app: Celery) -> None:
 
 def test_a_beat_on_tables_that_are_too_old_does_not_start(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     def old() -> None:
-        raise StoreSchemaError("too old")
+        raise StoreSchemaError(f"too old. Run `{COMMAND} store upgrade`.")
 
     monkeypatch.setattr(app.guard.store, "check", old)
-    with pytest.raises(SystemExit, match=r"The beat does not start \[GUARD-302\]: too old"):
-        Beat(app, nightly=noon())
+    typed = click.Context(click.Command("celery"))
+    for named, shown in ((app, "app"), ("shop.tasks", "shop.tasks")):
+        typed.params["app"] = named
+        with typed.scope(), pytest.raises(SystemExit) as ended:
+            Beat(app, nightly=noon())
+        expected = f"The beat does not start [GUARD-302]: too old. Run `celery -A {shown} guard store upgrade`."
+        assert str(ended.value) == expected
 
 
 @pytest.mark.usefixtures("reported")
