@@ -176,7 +176,9 @@ class Store(Operators, Protocol):
     def recover(self, attempt: Attempt, settlement: Settlement) -> bool:
         """Move a lapsed or suspect row, if nothing about it has changed since: same state, reason, fence, owner, still due.
 
-        A row that goes back to ``pending`` as ``lost`` keeps its owner, who may still settle until the next claim.
+        A row that goes back to ``pending`` as ``lost`` keeps its owner, who may still settle until the next claim. Of several sweeps at once
+        one is told that it was it: a recovery whose answer was lost is recognized by its failure's number. One without a failure (a message
+        that nobody claimed) is taken for written where the row is as it would have left it.
         """
         ...
 

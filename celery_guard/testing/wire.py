@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from urllib.parse import urlsplit, urlunsplit
@@ -34,6 +34,7 @@ class Wire:
         self._count = 0
         self._cut_at: int | None = None
         self._cut_answers = False
+        self._then: Callable[[], object] = lambda: None
         self._severed = False
         self._swallows = False
         self._open: list[socket.socket] = []
@@ -46,9 +47,13 @@ class Wire:
         with self._lock:
             return self._count
 
-    def cut(self, at: int, *, answers: bool) -> None:
-        """Cut the connection that makes the ``at``-th round trip from now: its question, or its answer, is lost."""
+    def cut(self, at: int, *, answers: bool, then: Callable[[], object] = lambda: None) -> None:
+        """Cut the connection that makes the ``at``-th round trip from now: its question, or its answer, is lost.
+
+        ``then`` happens when the server sees the end of the connection, and before the client does.
+        """
         with self._lock:
+            self._then = then
             self._cut_at = self._count + at
             self._cut_answers = answers
 
@@ -139,6 +144,8 @@ class Wire:
                         client_spoke = source is client
                         if self._is_cut(answers=answers, asks=asks):
                             chunk = b""
+                            server.close()
+                            self._then()
                         target.sendall(chunk)
                     except OSError:
                         chunk = b""

@@ -102,7 +102,7 @@ def _shortened(grant: Call, own: Sequence[Call], later: Sequence[Call]) -> Itera
 
     A lease is alive at least until its length after the beginning of the call that gave it, or of the last one that renewed it.
     A settle whose answer is lost is repeated, and finds the job of another if that was claimed meanwhile: it is refused, and yet it may be what
-    gave the job up. So one that was still on its way when the later grant began counts, whatever it was answered.
+    gave the job up. So one that was still on its way when the later grant began counts, whatever it was answered. A recovery is known by its failure.
     """
     until = max(call.began + call.lease for call in own if call.answer and call.op in ("claim", "renew"))
     for call in own:
@@ -114,7 +114,7 @@ def _shortened(grant: Call, own: Sequence[Call], later: Sequence[Call]) -> Itera
             for end in own
             if end.op in ("settle", "recover")
             and end.began < _ended(call)
-            and (end.answer is not False or _ended(end) > call.began)
+            and (end.answer is not False or (end.op == "settle" and _ended(end) > call.began))
         ]
         if not given_up:
             yield f"fence {call.fence} was granted, and nobody had ended fence {grant.fence}"
@@ -129,11 +129,10 @@ def one_settle_a_fence(history: History) -> Iterator[str]:
     """No attempt is settled twice, recovered twice, or recovered once it was settled; what was written in a job's transaction is there once.
 
     An owner whose lease lapsed may still settle what a sweep has recovered and nobody has claimed: it is late, and uncontested.
-    A sweep that lost the answer to its recovery finds the row as it would have left it, and cannot tell whether another did that meanwhile:
-    of two that overlap in time, both say that it was they. The row was moved once, by its compare-and-set.
+    A sweep that lost the answer to its recovery knows it by the number of the failure that was written with it, so of two at once only one says it was it.
     """
     settled: dict[tuple[str, int], float] = {}
-    recovered: dict[tuple[str, int], float] = {}
+    recovered: set[tuple[str, int]] = set()
     for call in sorted((call for call in history.calls if call.answer), key=_ended):
         fence = (call.id, call.fence)
         if call.op == "settle" and settled.setdefault(fence, _ended(call)) != _ended(call):
@@ -141,8 +140,9 @@ def one_settle_a_fence(history: History) -> Iterator[str]:
         if call.op == "recover":
             if settled.get(fence, call.began) < call.began:
                 yield f"{call.id}: fence {call.fence} was settled, and then recovered"
-            if recovered.setdefault(fence, _ended(call)) < call.began:
+            if fence in recovered:
                 yield f"{call.id}: fence {call.fence} was recovered twice"
+            recovered.add(fence)
     for unit, promise in history.accepted():
         job = history.rows.get(promise.id)
         expected = int(promise.books and job is not None and job.state is State.SUCCEEDED)

@@ -22,14 +22,25 @@ def test_what_nobody_knows_is_not_held_against_a_run() -> None:
     assert not list(RULES["leases_do_not_overlap"](history))
 
 
-def test_of_two_sweeps_at_once_both_may_take_the_recovery_for_their_own() -> None:
+def test_of_two_sweeps_at_once_one_has_recovered_the_job() -> None:
+    """Each knows its own recovery by the number of the failure that it wrote, also where the answer was lost."""
     calls = [
         Call("claim", "plain-0.0", 1, "w", 1, 1.1, True, 3),
         Call("recover", "plain-0.0", 1, "w", 4.2, 4.9, True),
-        Call("recover", "plain-0.0", 1, "w", 4.3, 4.8, True),
+        Call("recover", "plain-0.0", 1, "w", 4.3, 4.8, False),
     ]
     history = replace(good(1), calls=calls)
     assert not list(RULES["one_settle_a_fence"](history))
+    both = replace(history, calls=[*calls[:2], replace(calls[2], answer=True)])
+    assert list(RULES["one_settle_a_fence"](both)) == ["plain-0.0: fence 1 was recovered twice"]
+
+
+def test_a_recovery_that_was_refused_has_given_nothing_up() -> None:
+    claims = [Call("claim", "plain-0.0", fence, f"w{fence}", at, at + 0.1, True, 3) for fence, at in ((1, 1), (2, 6))]
+    refused = Call("recover", "plain-0.0", 1, "w1", 4.5, 6.5, False)
+    history = replace(good(1), calls=[*claims, refused])
+    said = [*RULES["leases_do_not_overlap"](history)]
+    assert said == ["plain-0.0: fence 2 was granted, and nobody had ended fence 1"]
 
 
 @pytest.mark.parametrize(

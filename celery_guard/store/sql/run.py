@@ -124,16 +124,19 @@ def settle(
     *,
     notify: bool = False,
     again: bool = False,
+    number: int | None = None,
     **compared: Any,
 ) -> Move:
     """Move the row if it still says what ``compare`` names, and write what belongs to the move.
 
-    ``compared`` are values of the comparison that the settlement does not have. ``again``: an earlier try may have been written.
+    ``compared`` are values of the comparison that the settlement does not have. ``again``: an earlier try, whose failure has the same ``number``,
+    may have been written.
     """
-    values = {**_settlement_values(settlement), **compared}
+    number = secrets.randbits(62) if number is None else number
+    values = {**_settlement_values(settlement, number), **compared}
     followers = _move(link, _fate(settlement.state), compare, _besides(settlement), values)
     if followers is None:
-        if not (again and _was_written(link, settlement, compare)):
+        if not (again and _was_written(link, settlement, compare, number)):
             return Move.REFUSED
         followers = 1
     else:
@@ -181,8 +184,10 @@ def _besides(settlement: Settlement) -> tuple[Beside, ...]:
     return tuple(besides)
 
 
-def _was_written(link: Link, settlement: Settlement, compare: Compare) -> bool:
-    """The answer to an earlier try was lost: had it been written?"""
+def _was_written(link: Link, settlement: Settlement, compare: Compare, number: int) -> bool:
+    """The answer to an earlier try was lost: had it been written? Its failure tells, whatever became of the row since; without one, the row has to."""
+    if settlement.failure is not None:
+        return bool(link.rows(statements.noted, {"id_": settlement.id, "number_": number}))
     for state, reason, fence, owner in link.rows(statements.written, {"id_": settlement.id}):
         moved_on = settlement.state is State.PENDING and state == State.SENT
         return (
@@ -219,7 +224,7 @@ def _refuse(link: Link, new: NewJob, holder: str) -> None:
     settle(link, dead, Compare.NEW)
 
 
-def _settlement_values(settlement: Settlement) -> dict[str, Any]:
+def _settlement_values(settlement: Settlement, number: int) -> dict[str, Any]:
     values: dict[str, Any] = {
         "id_": settlement.id,
         "fence_": settlement.fence,
@@ -244,7 +249,7 @@ def _settlement_values(settlement: Settlement) -> dict[str, Any]:
         "progress_": settlement.progress,
     }
     if settlement.failure is not None:
-        values.update(_failure_values(settlement.failure, secrets.randbits(62), settlement.fence))
+        values.update(_failure_values(settlement.failure, number, settlement.fence))
     if settlement.result is not None:
         values["result_body_"] = settlement.result.body
         values["content_type_"] = settlement.result.content_type

@@ -125,8 +125,10 @@ class SqlStore(SqlOperators):
     def _settle(
         self, settlement: Settlement, compare: Compare, patience: Patience | None = None, **compared: Any
     ) -> bool:
+        number = secrets.randbits(62)
+
         def write(link: Link, again: bool) -> run.Move:
-            return run.settle(link, settlement, compare, notify=self._notify, again=again, **compared)
+            return run.settle(link, settlement, compare, notify=self._notify, again=again, number=number, **compared)
 
         alone = run.stands_alone(self._traits.one_statement, settlement)
         moved = (self._database.quick if alone else self._database.whole)(write, patience)

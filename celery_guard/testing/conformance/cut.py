@@ -6,6 +6,8 @@ Each operation is cut at each of its round trips in turn, once so that the quest
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,13 +48,20 @@ class TestCut:
     """``store`` is on a line of its own, ``wired`` is cut."""
 
     def _everywhere(
-        self, store: Store, wired: tuple[Wire, Store], answers: bool, prepare: _Prepare, call: _Call, check: _Check
+        self,
+        store: Store,
+        wired: tuple[Wire, Store],
+        answers: bool,
+        prepare: _Prepare,
+        call: _Call,
+        check: _Check,
+        meanwhile: _Call = lambda store, given: None,
     ) -> None:
         wire, cut = wired
         for at in range(1, 30):
             given = prepare(store)
             cut.next_due()
-            wire.cut(at, answers=answers)
+            wire.cut(at, answers=answers, then=partial(meanwhile, store, given))
             said = call(cut, given)
             whole = wire.mend()
             check(store, given, said)
@@ -195,13 +204,51 @@ class TestCut:
 
     def test_a_recovery(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def check(store: Store, attempt: Attempt, said: bool) -> None:
+            assert said is True
             row = found(store, attempt.id)
-            assert (row.state, row.crashes) == (State.PENDING, 1)
+            assert (row.state, row.crashes, len(row.failures)) == (State.PENDING, 1, 1)
 
-        def call(cut: Store, attempt: Attempt) -> bool:
-            return cut.recover(attempt, recovered(attempt, crashed=True, delay=LONG))
+        self._everywhere(store, wired, answers, lambda store: lapse(store)[1], _recover, check)
 
-        self._everywhere(store, wired, answers, lambda store: lapse(store)[1], call, check)
+    def test_a_recovery_that_another_sweep_has_made(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool
+    ) -> None:
+        """The row is as this sweep would have left it, and yet it was not this one."""
+
+        def prepare(store: Store) -> Attempt:
+            attempt = lapse(store)[1]
+            assert _recover(store, attempt) is True
+            return attempt
+
+        def check(store: Store, attempt: Attempt, said: bool) -> None:
+            assert said is False
+            row = found(store, attempt.id)
+            assert (row.state, row.crashes, len(row.failures)) == (State.PENDING, 1, 1)
+
+        self._everywhere(store, wired, answers, prepare, _recover, check)
+
+    def test_a_recovery_after_which_the_job_has_moved_on(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool
+    ) -> None:
+        """The row does not show it any more, and yet it was this sweep."""
+
+        def meanwhile(store: Store, attempt: Attempt) -> None:
+            verdict = store.claim(attempt.id, "worker-2", LONG)
+            assert not isinstance(verdict, Granted) or store.settle(succeeded(verdict))
+
+        def check(store: Store, attempt: Attempt, said: bool) -> None:
+            assert said is True
+            assert (found(store, attempt.id).crashes, len(found(store, attempt.id).failures)) == (1, 1)
+
+        self._everywhere(
+            store,
+            wired,
+            answers,
+            lambda store: lapse(store)[1],
+            lambda cut, attempt: _recover(cut, attempt, NONE),
+            check,
+            meanwhile,
+        )
 
     def test_a_cancel(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def check(store: Store, granted: Granted, said: Any) -> None:
@@ -271,6 +318,10 @@ class TestCut:
         self._everywhere(
             store, wired, answers, lambda _: new_id(), lambda cut, name: cut.hold(name, "one", LONG), check
         )
+
+
+def _recover(store: Store, attempt: Attempt, delay: timedelta = LONG) -> bool:
+    return store.recover(attempt, recovered(attempt, crashed=True, delay=delay, failure=failure()))
 
 
 def _taken(store: Store) -> str:

@@ -64,14 +64,19 @@ local function refuse(id, new, letter, holder)
     }, 0)
 end
 
+-- Whether an earlier try of this very call has written the move: its mark is the last one, or its failure is there.
+local function was_written(id, row, move)
+    return row.settled == given.mark
+        or (move.failure and redis.call('HEXISTS', STORE .. 'failures:' .. id, move.failure.number) == 1)
+end
+
 -- Write the move and all that belongs to it; 1, or 0 where the row does not say any more what the mover believes.
 local function move_row(id, move)
     local row = read(id)
     if not row then
         return 0
     end
-    if row.settled == given.mark then
-        -- an earlier try of this very call has written it
+    if was_written(id, row, move) then
         return 1
     end
     if not still(row, move) then

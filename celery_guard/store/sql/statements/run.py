@@ -53,6 +53,7 @@ __all__ = [
     "move_at_once",
     "move_returning",
     "note",
+    "noted",
     "outcome",
     "release",
     "renew",
@@ -319,8 +320,13 @@ def note() -> Insert:
     return insert(failure).from_select(["job", *row], new, include_defaults=False)
 
 
+def noted() -> Select[Any]:
+    """Whether a failure is there, by its number."""
+    return select(failure.c.number).where(failure.c.job == given("id"), failure.c.number == number("number"))
+
+
 def written() -> Select[Any]:
-    """How the row stands, to see whether a move whose answer was lost was written."""
+    """How the row stands, to see whether a move without a failure whose answer was lost was written."""
     return select(job.c.state, job.c.reason, job.c.fence, func.coalesce(job.c.owner, "")).where(job.c.id == given("id"))
 
 

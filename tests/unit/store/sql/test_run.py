@@ -73,16 +73,20 @@ def test_a_settlement_is_only_taken_for_written_where_it_was(store: SqlStore) ->
     assert again(other) is attempts.Move.REFUSED
 
 
-def test_an_end_that_a_relay_wrote_is_recognized_whoever_owned_the_job_before(store: SqlStore) -> None:
+def test_an_end_that_a_relay_wrote_is_recognized_by_its_failure_whoever_owned_the_job_before(store: SqlStore) -> None:
     granted = start(store)
     assert store.settle(retried(granted))
     [row] = take(store, token="relay-1")
     end = ended(row)
-    assert store.end("relay-1", end)
-    moved = store._database.whole(
-        lambda link, again: attempts.settle(link, end, Compare.RELAY, again=True, relay_="relay-1")
-    )
-    assert moved is attempts.Move.AWAITED
+
+    def write(number: int, *, again: bool) -> attempts.Move:
+        return store._database.whole(
+            lambda link, _: attempts.settle(link, end, Compare.RELAY, again=again, number=number, relay_="relay-1")
+        )
+
+    assert write(1, again=False) is not attempts.Move.REFUSED
+    assert write(1, again=True) is attempts.Move.AWAITED
+    assert write(2, again=True) is attempts.Move.REFUSED
 
 
 def test_what_follows_and_conflicts_ends_where_a_person_sees_it(store: SqlStore) -> None:
