@@ -89,11 +89,14 @@ def open_header(value: object) -> Envelope | Unreadable:
         return Unreadable("the guard header has no version")
     if version > VERSION:
         return Unreadable(f"the guard header has version {version}; this worker reads up to {VERSION}", version)
-    wrong = next((name for name, holds in _FIELDS.items() if not holds(value.get(name))), None)
-    if wrong is not None:
-        found = value.get(wrong)
-        return Unreadable(f"the guard header's {wrong} is a wrong value of type {type(found).__name__}", version)
-    known = {name: value[name] for name in _FIELDS if value.get(name) is not None}
+    known = {}
+    for name, holds in _FIELDS.items():
+        found: Any = value.get(name)
+        if found is None and name != "id":
+            continue
+        if not holds(found):
+            return Unreadable(f"the guard header's {name} is a wrong value of type {type(found).__name__}", version)
+        known[name] = found
     return Envelope(version=version, **known)
 
 
@@ -109,14 +112,19 @@ def _is_versions(value: Any) -> bool:
     return isinstance(value, Mapping) and all(_is_text(name) and _is_number(v) and v > 0 for name, v in value.items())
 
 
+def _is_time(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+#: What each field has to be, where it is set; the id is always.
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "id": _is_text,
-    "key": lambda value: value is None or _is_text(value),
-    "fingerprint": lambda value: value is None or _is_text(value),
-    "generation": lambda value: value is None or (_is_number(value) and value >= 0),
-    "created": lambda value: value is None or _is_number(value) or (isinstance(value, float) and math.isfinite(value)),
-    "deadline": lambda value: value is None or _is_number(value),
-    "tenant": lambda value: value is None or _is_text(value),
-    "correlation_id": lambda value: value is None or _is_text(value),
-    "payloads": lambda value: value is None or _is_versions(value),
+    "key": _is_text,
+    "fingerprint": _is_text,
+    "generation": lambda value: _is_number(value) and value >= 0,
+    "created": _is_time,
+    "deadline": _is_number,
+    "tenant": _is_text,
+    "correlation_id": _is_text,
+    "payloads": _is_versions,
 }

@@ -44,10 +44,6 @@ __all__ = ["Lines"]
 logger = logging.getLogger("celery_guard.job")
 
 
-#: Nothing is put into words where nobody reads it.
-_ALL_THE_TIME = (Enqueued, Published, Claimed)
-
-
 @dataclass(frozen=True, slots=True)
 class _Line:
     level: int
@@ -65,7 +61,7 @@ class Lines:
 
     def told(self, event: Event) -> None:
         """See :class:`~celery_guard.watch.observers.Observer`."""
-        if isinstance(event, _ALL_THE_TIME) and not logger.isEnabledFor(logging.DEBUG):
+        if not logger.isEnabledFor(_at_most(event)):
             return
         line = _line(event)
         if line is None or not logger.isEnabledFor(line.level):
@@ -78,6 +74,13 @@ class Lines:
             failure_class=None if failure is None else failure.failure_class,
         ):  # fmt: skip
             logger.log(line.level, "job %s%s: %s", event.id, f" ({event.task})" if event.task else "", line.text)
+
+
+def _at_most(event: Event) -> int:
+    """The level that an event's line does not exceed: nothing is put into words where nobody reads it."""
+    if isinstance(event, (Enqueued, Published, Claimed)):
+        return logging.DEBUG
+    return logging.INFO if isinstance(event, Settled) and event.state is State.SUCCEEDED else logging.CRITICAL
 
 
 def _line(event: Event) -> _Line | None:

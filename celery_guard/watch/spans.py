@@ -50,11 +50,11 @@ class Spans:
 
     def run(self, facts: RunFacts, headers: Mapping[str, Any]) -> RunSpan:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
-        return _quietly("an attempt's span", _begin, facts, headers) or RunSpan()
+        return _quietly("an attempt's span", _begin if self.on else _passed_on, facts, headers) or _NO_RUN
 
     def not_run(self, facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
         """See :class:`~celery_guard.watch.tracing.Tracing`. An event is a log record of OpenTelemetry's with a name."""
-        return _quietly("a duplicate's event", _event, facts, headers, why) or RunSpan()
+        return _quietly("a duplicate's event", _event, facts, headers, why) or _NO_RUN
 
     @property
     def on(self) -> bool:
@@ -205,6 +205,12 @@ def _begin(facts: RunFacts, headers: Mapping[str, Any]) -> _Run:
     return _Run(span, context.attach(trace.set_span_in_context(span, brought)))
 
 
+def _passed_on(facts: RunFacts, headers: Mapping[str, Any]) -> RunSpan:
+    """No span without an SDK, but the job's context goes on to what the body sends, where its message brings one."""
+    brought, _ = _said(headers)
+    return _Inside(brought) if brought else _NO_RUN
+
+
 def _of_run(facts: RunFacts) -> dict[str, Any]:
     attributes = _attributes(
         "run", "process", facts.id, facts.task, facts.queue, attempt=facts.attempt, retries=facts.retries,
@@ -279,9 +285,13 @@ class _Inside(RunSpan):
 
     def __init__(self, brought: context.Context) -> None:
         self._token = context.attach(brought)
+        self.ids = _ids(trace.get_current_span(brought).get_span_context())
 
     def end(self, ending: Ending | None) -> None:
         context.detach(self._token)
+
+
+_NO_RUN = RunSpan()
 
 
 def _event(facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
