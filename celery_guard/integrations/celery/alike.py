@@ -26,19 +26,20 @@ from .capture import Captured, capture, decode, encoded
 
 __all__ = ["Alike"]
 
-#: What differs from call to call.
-_OF_A_CALL = frozenset({"argsrepr", "kwargsrepr"})
+#: What differs from call to call, as if it did not.
+_OF_A_CALL = {"argsrepr": None, "kwargsrepr": None}
 #: Values that cannot change under the hand, and that say the same wherever they are equal.
 _PLAIN = (type(None), bool, int, float, str)
 #: Options that Celery gives with each send of a task: the task, and how its handle is made.
 _OF_THE_TASK = frozenset({"task_type", "result_cls"})
-_SIGNALS = tuple(getattr(signals, name) for name in ("before_task_publish", "after_task_publish", "task_sent"))
+_BEFORE, _AFTER, _SENT = signals.before_task_publish, signals.after_task_publish, signals.task_sent
 
 
 class Alike:
     """The calls of one ``enqueue_many``."""
 
     def __init__(self) -> None:
+        #: Of which task the model is, and with which options; where these are met again, nobody need look whether they are plain.
         self._of: tuple[str, dict[str, Any]] | None = None
         self._model: Captured | None = None
         self._embed: Any = None
@@ -47,12 +48,13 @@ class Alike:
 
     def capture(self, app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:
         """As :func:`~.capture.capture`."""
-        shared = {option: value for option, value in options.items() if option not in _OF_A_CALL}
-        if not (options.keys() >= _OF_A_CALL and _is_plain(shared) and _by_celery_alone(app)):
+        call = (name, {**options, **_OF_A_CALL})
+        known = self._model is not None and call == self._of
+        if not (options.keys() >= _OF_A_CALL.keys() and (known or _is_plain(options)) and _by_celery_alone(app)):
             self._model = None
             return capture(app, name, args, kwargs, options)
-        if self._model is None or self._of != (name, shared):
-            return self._begin(name, shared, capture(app, name, args, kwargs, options))
+        if self._model is None or not known:
+            return self._begin(call, capture(app, name, args, kwargs, options))
         if self._proven:
             return self._derived(self._model, app, args, kwargs, options, celery_base.uuid())
         built = capture(app, name, args, kwargs, dict(options))
@@ -60,9 +62,9 @@ class Alike:
             self._proven = built == self._derived(self._model, app, args, kwargs, options, built.headers["id"])
         return built
 
-    def _begin(self, name: str, shared: dict[str, Any], model: Captured) -> Captured:
+    def _begin(self, call: tuple[str, dict[str, Any]], model: Captured) -> Captured:
         # its sender goes on to write into its headers
-        self._of, self._model, self._proven = (name, shared), replace(model, headers={**model.headers}), None
+        self._of, self._model, self._proven = call, replace(model, headers={**model.headers}), None
         _, _, self._embed = decode(model.body, model.delivery, model.headers)
         return model
 
@@ -92,7 +94,7 @@ def _by_celery_alone(app: Celery) -> bool:
     """Whether nobody has a hand in what is built. Checked for each message: a caller's generator may do anything in between."""
     amqp = app.amqp
     return (
-        not any(signal.receivers for signal in _SIGNALS)
+        not (_BEFORE.receivers or _AFTER.receivers or _SENT.receivers)
         and type(amqp) is celery_amqp.AMQP
         and type(amqp.router) is celery_routes.Router
         and not amqp.router.routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from celery import Celery, signals
@@ -99,6 +99,28 @@ def test_a_message_that_cannot_be_worked_out_is_built(
     monkeypatch.setattr(Alike, "_derived", lambda *_: None)
     add.enqueue_many(CALLS)
     assert len(built) == len(CALLS)
+
+
+def test_options_that_a_task_changes_between_the_calls_are_those_of_their_own_messages(
+    app: Celery, stored: Callable[[str], Any]
+) -> None:
+    said: list[dict[str, Any]] = [{}, {}, {}, {"priority": 4}, {"headers": {"trace": "7"}}, {}, {}, {}, {"priority": 1}]
+
+    class Changing(GuardedTask):
+        abstract = True
+        waiting: ClassVar[list[dict[str, Any]]] = []
+
+        def apply_async(self, *given: Any, **options: Any) -> Any:
+            return super().apply_async(*given, **{**options, **self.waiting.pop(0)})
+
+    @app.task(base=Changing)
+    def changing(number: int) -> None: ...
+
+    Changing.waiting[:] = said
+    many = changing.enqueue_many([(1,)] * len(said))
+    for options, handle in zip(said, many, strict=True):
+        Changing.waiting[:] = [options]
+        assert told(app, handle.id) == told(app, changing.delay(1).id)
 
 
 def test_receivers_of_the_signals_of_publishing_are_called_for_each(
