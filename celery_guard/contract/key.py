@@ -35,6 +35,8 @@ __all__ = ["Identity", "Named", "check_key", "identify", "key_hash"]
 #: The argument that carries the tenant where the contract names none.
 _TENANT = "tenant"
 _TENANT_LENGTH = 255
+#: Writes what a loose fingerprint is made from.
+_LOOSE = json.JSONEncoder(sort_keys=True, default=canonical)
 _SHOWN_LENGTH = 200
 
 
@@ -227,7 +229,7 @@ def _loose_fingerprint(call: _Call, secret: bytes | None) -> str | None:
     except TypeError:
         arguments = {"*": list(call.args), **call.kwargs}
     try:
-        return _hash(json.dumps(arguments, sort_keys=True, default=canonical), secret)
+        return _hash(_LOOSE.encode(arguments), secret)
     except (TypeError, ValueError, RecursionError, PayloadError):
         return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import Signature
 from typing import TYPE_CHECKING, Any
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Draft", "aenqueue", "carry", "enqueue", "prepare", "refuse_large", "seal"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
-    """A message as Celery built it, before the guard has accepted it."""
+    """A message as Celery built it, before the guard has accepted it. Nobody changes it; to freeze it would cost a call a field."""
 
     id: str
     task: str
@@ -140,8 +140,8 @@ def seal(
     if envelope is not None:
         if encryption.on:
             body, headers, delivery = encryption.encrypt_message(draft.id, body, headers, delivery)
-        envelope = replace(envelope, version=ENCRYPTED if encryption.on else PLAIN)
-        headers = {**headers, HEADER: envelope.to_header()}
+        said = {**envelope.to_header(), "version": ENCRYPTED if encryption.on else PLAIN}
+        headers = {**headers, HEADER: said}
     try:
         payload = StoredPayload(body, json.dumps(headers), json.dumps(delivery))
     except (TypeError, ValueError) as error:

@@ -38,8 +38,10 @@ class Spans:
 
     def enqueuing(self, task: str) -> Any:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
-        # without an SDK there are no spans, but the caller's context travels
-        return _enqueuing(task) if self.on else nullcontext(_PASSED_ON)
+        if self.on:
+            return _enqueuing(task)
+        # without an SDK there are no spans, but the caller's context travels, where there is one
+        return nullcontext(_PASSED_ON if context.get_current() else _NOTHING)
 
     def sent(self, messages: Iterable[Sent], since: int) -> None:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
@@ -181,7 +183,7 @@ class _PassedOn(EnqueueSpan):
         _quietly("the caller's context", propagate.inject, headers)
 
 
-_PASSED_ON = _PassedOn()
+_PASSED_ON, _NOTHING = _PassedOn(), EnqueueSpan()
 
 
 def _publication(message: Sent, since: int) -> None:

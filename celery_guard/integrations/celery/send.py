@@ -92,11 +92,11 @@ class Sender:
             name, options["task_type"] = ours, self._runtime.task_named(ours)
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
-        gather, door = collector(), self._door()
+        gather = collector()
         leaves = contract is not None and self._runtime.leaves(task) and _is_new(task_id, gather)
         if leaves and not self._awaited(task_id):
             contract = None
-        if contract is None and gather is None and door is None and not _brings_back(name, task_id):
+        if contract is None and gather is None and not _brings_back(name, task_id) and self._door() is None:
             return self._plain(
                 name, args, kwargs, countdown=countdown, eta=eta, task_id=task_id, producer=producer,
                 connection=connection, **options,
@@ -120,7 +120,7 @@ class Sender:
         self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
         contract: Effective | None, span: EnqueueSpan, options: dict[str, Any],
     ) -> Any:  # fmt: skip
-        gather, door = collector(), self._door()
+        gather = collector()
         by_celery = gather is not None and gather.by_celery
         due = due_for(name) if contract is not None and task_id is None else None
         slot = None if due is None else due.slot()
@@ -144,7 +144,7 @@ class Sender:
         if (members := members_of(self, options)) is not None:
             members.add(job, captured.result, of_chord=bool(options.get("chord")))
             return captured.result
-        answer = self._write([job], door)[0]
+        answer = self._write([job], self._door())[0]
         self._runtime.tell_enqueued(job, answer)
         span.answered(answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))

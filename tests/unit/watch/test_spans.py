@@ -92,6 +92,15 @@ def test_without_a_tracer_provider_the_callers_context_travels_all_the_same(app:
     assert headers["traceparent"] == f"00-{7:032x}-{9:016x}-01"
 
 
+def test_where_there_is_no_context_to_pass_on_no_propagator_is_asked(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("opentelemetry.propagate.inject", asked.append)
+    adder(app).delay(1)
+    assert asked == []
+
+
 def test_baggage_is_stored_with_the_job(app: Celery, traced: Spans) -> None:
     token = context.attach(baggage.set_baggage("region", "north"))
     try:
