@@ -1,6 +1,7 @@
 """The app under chaos: every task is guarded. Bodies say when they are entered and when they return, in one file.
 
-Where ``APP_TRACE`` names a file, every call of the store is written down there, by every process (see ``tests.model.trace``).
+Where ``APP_TRACE`` names a file, every call of the store is written down there, by every process (see ``tests.model.trace``), and beside it
+when workers came up and relays had their turns.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery, chain, chord, group
+from celery.signals import worker_ready
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -22,6 +24,7 @@ from tests.integration.app import mark
 from tests.model.trace import Recorder
 
 from .plan import CRASHES, POISONOUS, nap
+from .turns import took_turn
 
 __all__ = [
     "app", "book", "chain", "chord", "fails", "found", "group", "guard", "late", "once", "part", "poison", "shop", "tables",
@@ -133,6 +136,21 @@ def tables() -> None:
         connection.execute(text("CREATE TABLE chaos_booking (job VARCHAR(100))"))
 
 
+class _Watched(Recorder):
+    """A store that also writes down every turn of a relay: it asks for a slot, or for what is due."""
+
+    def hold(self, name: str, *given: Any) -> Any:
+        if name == "relay:0":
+            took_turn(_TURNS, "relay")
+        return self._inner.hold(name, *given)
+
+    def next_due(self) -> Any:
+        took_turn(_TURNS, "relay")
+        return self._inner.next_due()
+
+
 if "APP_TRACE" in os.environ:
+    _TURNS = Path(os.environ["APP_TRACE"]).with_name("turns")
     _runtime = runtime_of(app)
-    setattr(_runtime, "store", Recorder(_runtime.store, Path(os.environ["APP_TRACE"])))  # noqa: B010
+    setattr(_runtime, "store", _Watched(_runtime.store, Path(os.environ["APP_TRACE"])))  # noqa: B010
+    worker_ready.connect(lambda **_: took_turn(_TURNS, "worker"), weak=False)

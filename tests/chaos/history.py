@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from celery_guard.job.row import Job
+from celery_guard.job.state import ENDED
 
 from .notes import ACCEPTED, IN_DOUBT, Noted, Sight
 from .plan import Plan, Promise, Unit
+from .turns import Turns
 
 __all__ = ["Call", "Entry", "History", "calls_from", "entries_from"]
 
@@ -67,9 +70,14 @@ class History:
     booked: Mapping[str, int]
     #: Names of the orders that are there.
     orders: Sequence[str]
-    #: When the last fault was over, by the store's clock.
+    #: When the last fault was over, and when it was looked what is left, by the store's clock.
     healed: datetime
+    looked: datetime
     lease: timedelta
+    #: Who could act, and when.
+    turns: Turns
+    #: How long a relay rests that finds nothing to do.
+    poll: timedelta
     #: What was there whenever the publisher was killed.
     sights: Sequence[Sight] = ()
 
@@ -95,6 +103,19 @@ class History:
             if told == ACCEPTED or (told == IN_DOUBT and there):
                 for promise in unit.promises:
                     yield unit, promise
+
+    def waits(self) -> Iterator[tuple[datetime, timedelta]]:
+        """From when on nothing ended, and for how long of the time in which somebody could have ended something, since the last fault was over.
+
+        Nobody can before the first worker has come up. From then on it is the store's clock that counts, but no faster than a relay has its turns:
+        each counts for as long as an idle relay rests.
+        """
+        able = max(self.healed, self.turns.ready or self.healed)
+        ends = sorted(job.finished for job in self.rows.values() if job.finished and job.finished > able)
+        if any(job.state not in ENDED for job in self.rows.values()):
+            ends.append(self.looked)
+        for before, after in pairwise([able, *ends]):
+            yield before, min(after - before, self.turns.between(before, after) * self.poll)
 
     @cached_property
     def end(self) -> Sight:

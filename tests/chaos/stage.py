@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from sqlalchemy import text
@@ -26,14 +26,17 @@ from .effects import Effects
 from .history import History, calls_from, entries_from
 from .publisher import Publisher
 from .stacks import Stack, open_stack, small_disk
+from .turns import Moment, turns_in
 
 __all__ = ["LEASE", "Stage", "open_stage"]
 
 LEASE = timedelta(seconds=3)
+_POLL = timedelta(seconds=0.2)
 
 #: The guard's settings beside those of every fleet of tests.
 _SETTINGS = {
     "CELERY_GUARD_LEASE": "3s",
+    "CELERY_GUARD_POLL": "200ms",
     "CELERY_GUARD_RELAY_HOLD": "3s",
     "CELERY_GUARD_RELAY_BATCH": "50",
     "CELERY_GUARD_SUSPECT_AFTER": "2s",
@@ -144,10 +147,11 @@ class Stage:
         """The share of the bodies that have returned."""
         return self.returned() / max(1, self.returns)
 
-    def now(self) -> datetime:
-        """The store's clock."""
+    def now(self) -> Moment:
+        """The store's clock, and the machine's."""
         self.fleet.store.hold("chaos", "clock", timedelta(seconds=1))
-        return next(beat.beat for beat in self.fleet.store.heartbeats() if beat.name == "chaos")
+        machine = time.monotonic()
+        return Moment(next(beat.beat for beat in self.fleet.store.heartbeats() if beat.name == "chaos"), machine)
 
     def rest(self) -> None:
         """Until all have ended and Celery was told; or nothing has moved for long, which the checker will then see."""
@@ -167,9 +171,10 @@ class Stage:
 
     # -- collecting ---------------------------------------------------------------------------------------------------
 
-    def history(self, healed: datetime) -> History:
+    def history(self, healed: Moment) -> History:
         """What is left."""
         assert self.publisher is not None
+        looked, living = self.now(), [node.process.pid for node in self.nodes]
         for process in self.fleet.workers:
             process.kill()
         trace = self.fleet.folder / "trace"
@@ -183,8 +188,11 @@ class Stage:
             calls=calls_from(read(trace)) if trace.exists() else [],
             booked=Counter(booked),
             orders=orders,
-            healed=healed,
+            healed=healed.store,
+            looked=looked.store,
             lease=LEASE,
+            turns=turns_in(self.fleet.folder / "turns", healed, living),
+            poll=_POLL,
         )
 
     def _rows(self) -> Iterator[Job]:

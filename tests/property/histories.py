@@ -10,16 +10,20 @@ from celery_guard.job.state import Kind, State
 from tests.chaos.history import Call, Entry, History
 from tests.chaos.notes import IN_DOUBT, NEVER_ASKED, Noted, Sight
 from tests.chaos.plan import Promise, Unit, make_plan
+from tests.chaos.turns import Turns
 
 LEASE = timedelta(seconds=3)
 HEALED = datetime(2026, 1, 1, tzinfo=timezone.utc)
+LOOKED = HEALED + timedelta(minutes=5)
+POLL = timedelta(seconds=0.2)
+TURNS = Turns(HEALED, {1: [HEALED + turn * POLL for turn in range(1500)]})
 
 
 def good(seed: int) -> History:
     """What a run leaves in which everything went as it should, with retries, and a crash under every seventh job."""
     plan = make_plan(seed, 120)
     noted = Noted()
-    history = History(plan, noted, {}, [], [], {}, [], HEALED, LEASE)
+    history = History(plan, noted, {}, [], [], {}, [], HEALED, LOOKED, LEASE, TURNS, POLL)
     rows: dict[str, Job] = {}
     entries: list[Entry] = []
     calls: list[Call] = []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.chaos.checker import RULES
 from tests.chaos.history import Call, calls_from
+from tests.chaos.turns import Moment, Turns, turns_in
 
-from .histories import good
+from .histories import HEALED, TURNS, good
 
 
 def test_what_nobody_knows_is_not_held_against_a_run() -> None:
@@ -67,6 +70,36 @@ def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_c
         *RULES["leases_do_not_overlap"](history),
         *RULES["one_settle_a_fence"](replace(history, booked=good(1).booked)),
     ]
+
+
+def _late(turns: Turns) -> list[str]:
+    """What is said about a run whose first job ended a minute after the last fault, where those who could act had these turns."""
+    history, minute = good(1), timedelta(minutes=1)
+    rows = {id: replace(job, finished=job.finished and job.finished + minute) for id, job in history.rows.items()}
+    return [*RULES["recovery_is_bounded"](replace(history, rows=rows, turns=turns))]
+
+
+def test_time_in_which_nobody_could_act_is_not_held_against_a_recovery() -> None:
+    ready, relays = TURNS.ready, {1: [turn for turn in TURNS.relays[1] if turn > HEALED + timedelta(seconds=55)]}
+    assert _late(TURNS) == [f"nothing ended for 19.9 leases after {HEALED}"]
+    assert not _late(Turns(ready, relays)), "no relay had a turn"
+    assert not _late(Turns(HEALED + timedelta(seconds=55), TURNS.relays)), "no worker had come up"
+    # a busy machine: a turn in two seconds
+    assert not _late(Turns(ready, {1: TURNS.relays[1][::10]}))
+
+
+def test_turns_of_two_relays_are_not_added_up() -> None:
+    every_fourth = TURNS.relays[1][::4]
+    assert not _late(Turns(HEALED, {1: every_fourth, 2: every_fourth, 3: every_fourth}))
+
+
+def test_turns_are_read_by_the_stores_clock(tmp_path: Path) -> None:
+    file = tmp_path / "turns"
+    file.write_text("worker 7 90.0\nworker 8 101.5\nrelay 5 99.0\nrelay 5 102.0\nrelay 6 103.0\n")
+    seconds = [HEALED + timedelta(seconds=n) for n in range(4)]
+    assert turns_in(file, Moment(HEALED, 100.0), [8]) == Turns(
+        HEALED + timedelta(seconds=1.5), {5: [seconds[2]], 6: [seconds[3]]}
+    )
 
 
 def test_calls_are_read_from_a_trace() -> None:

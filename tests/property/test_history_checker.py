@@ -300,6 +300,11 @@ def the_last_job_took_too_long(it: Spoiler) -> History:
     return it.with_row(replace(last, finished=last.finished + (GAP + 1) * LEASE))
 
 
+@breaks("recovery_is_bounded")
+def a_job_is_stuck_while_a_relay_has_its_turns(it: Spoiler) -> History:
+    return it.with_row(replace(it.ran()[2], state=State.RUNNING, finished=None))
+
+
 # -- the tests --------------------------------------------------------------------------------------------------------
 
 
