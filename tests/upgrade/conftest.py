@@ -15,13 +15,17 @@ from uuid import uuid4
 
 import pytest
 import redis
-from sqlalchemy import create_engine, text
 
 from celery_guard.testing.databases import database
+from celery_guard.testing.servers import private_redis
 from celery_guard.testing.services import MARIADB, POSTGRESQL, REDIS
 from tests.integration.fleet import Process, left_in
 
 from .released import unpack
+from .rows import RedisRows, Rows, SqlRows
+
+#: Stores whose tables a migration upgrades.
+SQL = ("sqlite", "postgresql", "mariadb")
 
 _ROOT = Path(__file__).parents[2]
 _APPS = Path(__file__).parent / "apps"
@@ -37,7 +41,7 @@ class TwoVersions:
         self.effects = folder / "effects"
         self.effects.touch()
         self.store = store
-        self.engine = create_engine(store)
+        self.rows: Rows = (RedisRows if store.startswith("redis") else SqlRows)(store)
         self._from = {"old": old, "new": _ROOT}
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("CELERY", "APP_", "PYTHON"))},
@@ -97,19 +101,9 @@ class TwoVersions:
             found.setdefault(what, []).append(code)
         return found
 
-    def states(self) -> Counter[str]:
-        """How many jobs are in each state, whatever version the tables are of."""
-        with self.engine.connect() as connection:
-            return Counter(connection.execute(text("SELECT state FROM guard_job")).scalars())
-
-    def version(self) -> str:
-        with self.engine.connect() as connection:
-            return str(connection.execute(text("SELECT version_num FROM guard_version")).scalar_one())
-
     def charged(self) -> Counter[str]:
         """The orders that were charged, and how often."""
-        with self.engine.connect() as connection:
-            return Counter(connection.execute(text("SELECT id FROM shop_charge")).scalars())
+        return self.rows.charged(what for what, _ in left_in(self.effects))
 
     def _of(self, code: str) -> dict[str, str]:
         where = self._from[code]
@@ -122,21 +116,12 @@ class TwoVersions:
             timeout=100,
         )  # fmt: skip
 
-    def left(self) -> list[Any]:
-        """What has not succeeded, and why."""
-        found = text(
-            "SELECT j.id, j.task, j.state, j.reason, j.attempts, j.crashes, j.publications, f.type_name, f.message FROM guard_job j "
-            "LEFT JOIN guard_failure f ON f.job = j.id AND f.fence = j.fence WHERE j.state <> 'succeeded'"
-        )
-        with self.engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(found)]
-
     def close(self) -> None:
-        print("not succeeded:", *self.left(), sep="\n")
+        print("not succeeded:", *self.rows.left(), sep="\n")
         for _, process in self._started:
             process.kill()
             print(f"--- {process.log.name}\n{process.output()[-6000:]}")
-        self.engine.dispose()
+        self.rows.close()
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +130,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("released"))
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+@pytest.fixture(params=[*SQL, "redis"])
 def fleet(request: pytest.FixtureRequest, released: Path, tmp_path: Path) -> Iterator[TwoVersions]:
     """On tables that the last release has made."""
     folder = tmp_path / f"upgrade-{uuid4().hex[:12]}"
@@ -160,7 +145,7 @@ def fleet(request: pytest.FixtureRequest, released: Path, tmp_path: Path) -> Ite
             )  # fmt: skip
         else:
             server = REDIS.need()
-            store = stack.enter_context(database({"postgresql": POSTGRESQL, "mariadb": MARIADB}[request.param].need()))
+            store = _redis(folder, stack) if request.param == "redis" else _database(request.param, stack)
             stack.callback(_forget, server + "1", folder.name)
             fleet = TwoVersions(
                 folder, released, store, server + "1", server + "2",
@@ -169,9 +154,21 @@ def fleet(request: pytest.FixtureRequest, released: Path, tmp_path: Path) -> Ite
         stack.callback(fleet.close)
         made = fleet.guard("old", "store", "upgrade")
         assert made.returncode == 0, made.stderr
-        with fleet.engine.begin() as connection:
-            connection.execute(text("CREATE TABLE shop_charge (id VARCHAR(40))"))
+        fleet.rows.make()
         yield fleet
+
+
+def _database(kind: str, stack: ExitStack) -> str:
+    return stack.enter_context(database({"postgresql": POSTGRESQL, "mariadb": MARIADB}[kind].need()))
+
+
+def _redis(folder: Path, stack: ExitStack) -> str:
+    """A server of one's own, that keeps what it was given."""
+    kept = folder / "rows"
+    kept.mkdir()
+    options = ("--appendonly", "yes", "--appendfsync", "always", "--dir", str(kept))
+    server = stack.enter_context(stack.enter_context(private_redis(*options)))
+    return f"{server.url}?name=shop"
 
 
 def _forget(url: str, prefix: str) -> None:
