@@ -196,6 +196,9 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     opened.close()
 
 
+# Cut off by the clock on a busy machine, a walk is taken for one that has failed, and then, since it does not fail again, for one that is drawn
+# differently each time (``FlakyStrategyDefinition``).
+@pytest.mark.timeout(900)
 def test_the_store_does_what_the_model_says(store: Store) -> None:
     walk = type("WalkHere", (Walk,), {"store": store})
     run_state_machine_as_test(
