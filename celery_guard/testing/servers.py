@@ -11,6 +11,7 @@ import pwd
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -119,19 +120,31 @@ class PrivateServer:
 
 
 @contextmanager
-def private_redis(*options: str) -> Iterator[PrivateServer]:
-    """A Redis that keeps everything in memory only, not yet started. ``options`` are those of its command line."""
+def private_redis(*options: str, tls: bool = False) -> Iterator[PrivateServer]:
+    """A Redis that keeps everything in memory only, not yet started. ``options`` are those of its command line.
+
+    ``tls``: it speaks nothing else, with the certificate that the options name.
+    """
     program = _program("redis-server")
     with _folder() as folder:
         port = _free_port()
-        command = (program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *options)
-
-        yield from _stopping(PrivateServer(f"redis://127.0.0.1:{port}/0", port, command, folder, _pongs))
+        ports = ("--port", "0", "--tls-port", str(port)) if tls else ("--port", str(port))
+        command = (program, *ports, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *options)
+        scheme, answers = ("rediss", _pongs_by_tls) if tls else ("redis", _pongs)
+        yield from _stopping(PrivateServer(f"{scheme}://127.0.0.1:{port}/0", port, command, folder, answers))
 
 
 def _pongs(client: socket.socket) -> bool:
     client.sendall(b"PING\r\n")
     return client.recv(7) == b"+PONG\r\n"
+
+
+def _pongs_by_tls(client: socket.socket) -> bool:
+    """Whoever it is: that is for a test to look at."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(client) as wrapped:
+        return _pongs(wrapped)
 
 
 @contextmanager

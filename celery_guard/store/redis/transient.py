@@ -7,6 +7,7 @@ again: a server that went away, starts, fails over, refuses writes, or is out of
 from __future__ import annotations
 
 import re
+import ssl
 
 from redis.exceptions import (
     AskError,
@@ -55,11 +56,16 @@ def word_of(error: BaseException) -> str:
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed a little later."""
-    if isinstance(error, _CLOSED):
+    if isinstance(error, _CLOSED) or _distrusts(error):
         return False
     if isinstance(error, ResponseError):
         return word_of(error) in _PASSES
     return isinstance(error, (ConnectionError, TimeoutError))
+
+
+def _distrusts(error: BaseException) -> bool:
+    """Whether it is the certificate of the server that was refused, here. redis-py says only its words, and leaves the error itself beneath."""
+    return isinstance(error, ConnectionError) and isinstance(error.__context__, ssl.SSLCertVerificationError)
 
 
 def explained(error: BaseException, store: str) -> BaseException:
@@ -69,6 +75,11 @@ def explained(error: BaseException, store: str) -> BaseException:
     ):
         return StoreUnavailableError(
             f"The store cannot be opened: {error}. Check the setting store, and what its user may do."
+        )
+    if _distrusts(error):
+        return StoreUnavailableError(
+            f"The certificate of the server of the store in {store} is not trusted: {error} Check the setting store: ssl_ca_certs names the file of those who "
+            "vouch for it."
         )
     if isinstance(error, ResponseError) and word_of(error) == _VERSION:
         found = str(error).split()[1]
