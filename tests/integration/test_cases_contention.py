@@ -189,8 +189,8 @@ class Trouble:
         self.always = False
         self.struck = 0
 
-    def cut(self, at: int, *, answers: bool) -> None:
-        """Refuse the ``at``-th write from now; one that was refused has not happened."""
+    def cut(self, at: int, *, answers: bool, then: Callable[[], object] = lambda: None) -> None:
+        """Refuse the ``at``-th write from now; one that was refused has not happened, so ``then`` has nothing to go on from."""
         assert not answers
         self._at = self._writes + at
 
