@@ -233,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="guard-compare-") as folder:
         for number, system in enumerate(options.systems):
             columns.append(column(system, Path(folder) / f"fleet-{seed}-{number}", seed, options.size, faults))
-            print(columns[-1], *columns[-1].faults, sep="\n  ", flush=True)
+            print(columns[-1], flush=True)
     if options.json:
         options.json.write_text(
             json.dumps({"seed": seed, "size": options.size, "columns": list(map(asdict, columns))}, indent=1)

@@ -132,15 +132,16 @@ def entries_from(lines: Iterable[Sequence[Any]]) -> list[Entry]:
 
 
 def calls_from(lines: Iterable[Mapping[str, Any]]) -> list[Call]:
-    """What is known of claims, renewals, settles and recoveries, from the lines of a trace."""
+    """What is known of claims, renewals, settles and recoveries, from the lines of a trace; what begins a call comes before its answer."""
     begun: dict[str, Mapping[str, Any]] = {}
-    answers: dict[str, tuple[float, Any]] = {}
+    found: list[Call] = []
     for line in lines:
         if "op" in line:
             begun[line["call"]] = line
         else:
-            answers[line["call"]] = (line["at"] / 1e9, line["answer"])
-    found = [call for number, line in begun.items() for call in _calls(line, answers.get(number))]
+            found += _calls(begun.pop(line["call"]), (line["at"] / 1e9, line["answer"]))
+    for line in begun.values():
+        found += _calls(line, None)
     return sorted(found, key=lambda call: call.began)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import text
 
 from tests.integration.fleet import Fleet, Process
 
@@ -17,7 +16,7 @@ __all__ = ["Publisher", "doubts"]
 #: So many of the units that were asked last, and of those that come next, are looked at when it was killed.
 _LOOKED_AT = 25
 
-_ORDERS = text("SELECT name FROM chaos_order WHERE name IN :names").bindparams(bindparam("names", expanding=True))
+_ORDERS = text("SELECT COUNT(*) FROM chaos_order WHERE name = :name")
 
 
 class Publisher:
@@ -81,12 +80,13 @@ class Publisher:
         return self._parts(unit) and self._parts(unit)
 
     def _parts(self, unit: Unit) -> frozenset[str]:
-        jobs = {part for part in unit.written if part != unit.name and self._fleet.store.job(part) is not None}
-        return frozenset(jobs | ({*self._orders([unit.name])} if unit.name in unit.written else set()))
+        return frozenset(part for part in unit.written if self._is_there(part, is_order=part == unit.name))
 
-    def _orders(self, names: Sequence[str]) -> list[str]:
+    def _is_there(self, part: str, *, is_order: bool) -> bool:
+        if not is_order:
+            return self._fleet.store.job(part) is not None
         with self._fleet.app.shop().connect() as connection:
-            return list(connection.execute(_ORDERS, {"names": names}).scalars())
+            return bool(connection.scalar(_ORDERS, {"name": part}))
 
 
 def doubts(sight: Sight) -> str:

@@ -158,17 +158,15 @@ def play(name: str, scenario: Scenario, folder: Path, seed: int, size: int) -> R
         scenario.broker, scenario.store, folder, seed, plan.returns, private=scenario.private, wired=scenario.wired,
         small=scenario.small,
     ) as stage:  # fmt: skip
+        print(f"{name}: seed {seed}", flush=True)
         publisher = stage.publisher = Publisher(stage.fleet, plan, joins=joins)
-        try:
-            publisher.start()
-            stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
-            break_things(stage, scenario.faults, publisher.is_alive)
-            healed = stage.now()
-            stage.say("healed")
-            stage.rest()
-            history = stage.history(healed)
-        finally:
-            print(f"{name}: seed {seed}", *stage.log, sep="\n  ")
+        publisher.start()
+        stage.start(*map(shifted, scenario.shifts), relay=scenario.relay)
+        break_things(stage, scenario.faults, publisher.is_alive)
+        healed = stage.now()
+        stage.say("healed")
+        stage.rest()
+        history = stage.history(healed)
     return Report(name, seed, stage.log, check(history), measured(history), history)
 
 

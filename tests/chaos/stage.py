@@ -20,7 +20,7 @@ from celery_guard.job.state import ENDED
 from celery_guard.operate.demo.nodes import children
 from celery_guard.store import open_store
 from tests.integration.fleet import Fleet, Process, Worker
-from tests.model.trace import read
+from tests.model.trace import lines_of
 
 from .effects import Effects
 from .history import History, calls_from, entries_from
@@ -136,8 +136,9 @@ class Stage:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def say(self, what: str) -> None:
-        """Note what happens, for the report."""
+        """Note what happens, for the report and for who looks on."""
         self.log.append(f"{time.monotonic() - self._began:7.2f} s, {self.returned():>6} returned: {what}")
+        print(" ", self.log[-1], flush=True)
 
     def returned(self) -> int:
         """How many bodies have returned, by the effect log."""
@@ -185,7 +186,7 @@ class Stage:
             sights=self.publisher.sights,
             rows={job.id: job for job in self._rows()},
             entries=entries_from(self.fleet.lines()),
-            calls=calls_from(read(trace)) if trace.exists() else [],
+            calls=calls_from(lines_of(trace)) if trace.exists() else [],
             booked=Counter(booked),
             orders=orders,
             healed=healed.store,

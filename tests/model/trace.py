@@ -19,7 +19,7 @@ from celery_guard.job.verdict import Granted, Settled
 from . import rules
 from .rules import ENDED, End, Mine, Row, Seen
 
-__all__ = ["Recorder", "read", "too_early", "why_not"]
+__all__ = ["Recorder", "lines_of", "read", "too_early", "why_not"]
 
 Call = dict[str, Any]
 #: The row, and what the open calls that have taken effect will answer.
@@ -106,7 +106,13 @@ def _answered(name: str, answer: Any) -> Any:
 
 def read(file: Path) -> list[Call]:
     """All that was written, in order of time."""
-    return sorted(map(json.loads, file.read_text().splitlines()), key=lambda line: line["at"])
+    return sorted(lines_of(file), key=lambda line: line["at"])
+
+
+def lines_of(file: Path) -> Iterator[Call]:
+    """All that was written, a line at a time: in the order of each process."""
+    with file.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def why_not(lines: list[Call], id: str) -> str | None:

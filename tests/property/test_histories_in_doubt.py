@@ -72,6 +72,12 @@ def test_an_owner_that_comes_late_may_settle_what_was_recovered_and_nobody_has_c
     ]
 
 
+def test_a_job_by_which_celery_waits_for_a_chord_is_nobodys() -> None:
+    history = good(1)
+    own = replace(next(iter(history.rows.values())), id="unlock", task="celery.chord_unlock")
+    assert not list(RULES["what_was_asked_is_there_whole"](replace(history, rows={**history.rows, own.id: own})))
+
+
 def _late(turns: Turns) -> list[str]:
     """What is said about a run whose first job ended a minute after the last fault, where those who could act had these turns."""
     history, minute = good(1), timedelta(minutes=1)
