@@ -17,6 +17,8 @@ from celery.exceptions import Reject
 
 from celery_guard.errors import JobFailed
 
+from .hanging import claim_of
+
 if TYPE_CHECKING:
     from celery_guard.flow.lease import LeaseKeeper
 
@@ -76,13 +78,9 @@ def _not_told(request: Any, task_id: str, error: Exception) -> None:
 
 def _unless_turned_away(backend: Any, task_id: str, request: Any) -> None:
     """Leave a chord's member that was told again untold, while somebody else has claimed to send the chord's body."""
-    if not getattr(request, "guard_hands_back", False) or not request.chord or not request.group:
+    if not getattr(request, "guard_hands_back", False):
         return
-    # the claim is there since Celery 5.7, under this key; it is a token, and in the end a word
-    if hasattr(type(backend), "_chord_part_return_script"):
-        claim = backend.client.get(backend.get_key_for_group(request.group, ".c"))
-        if claim not in (None, b"done", "done"):
-            logger.info(
-                "job %s: the body of its chord is being sent by another delivery, or was by one that died", task_id
-            )
-            request.guard_tells = None
+    claim = claim_of(backend, request)
+    if claim is not None and backend.client.get(claim) not in (None, b"done", "done"):
+        logger.info("job %s: the body of its chord is being sent by another delivery, or was by one that died", task_id)
+        request.guard_tells = None
