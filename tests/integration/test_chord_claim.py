@@ -43,7 +43,10 @@ def app() -> Iterator[Celery]:
 def test_the_body_of_a_chord_is_sent_when_its_last_part_is_told_again_after_a_shutdown_in_the_middle(
     app: Celery,
 ) -> None:
-    member, body = app.task(name="member")(nothing), app.task(name="body", base=Sends)(nothing)
+    member, body = (
+        app.task(name="claims.member", shared=False)(nothing),
+        app.task(name="claims.body", shared=False, base=Sends)(nothing),
+    )
     app.finalize()
     group, written = f"claims-{uuid4().hex}", []
     app.backend.set_chord_size(group, 1)
