@@ -20,7 +20,7 @@ from celery_guard.job.delivery import Again, Dead, Done, Ending, HandBack, Nothi
 from celery_guard.job.text import type_name_of
 from celery_guard.job.verdict import Duplicate, Enqueued
 
-from .tracing import EnqueueSpan, Lost, RunFacts, RunSpan, Sent
+from .tracing import NO_ENQUEUE, NO_RUN, EnqueueSpan, Lost, RunFacts, RunSpan, Sent
 
 __all__ = ["Spans", "traced_ids"]
 
@@ -41,7 +41,7 @@ class Spans:
         if self.on:
             return _enqueuing(task)
         # without an SDK there are no spans, but the caller's context travels, where there is one
-        return nullcontext(_PASSED_ON if context.get_current() else _NOTHING)
+        return nullcontext(_PASSED_ON if context.get_current() else NO_ENQUEUE)
 
     def sent(self, messages: Iterable[Sent], since: int) -> None:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
@@ -52,11 +52,11 @@ class Spans:
 
     def run(self, facts: RunFacts, headers: Mapping[str, Any]) -> RunSpan:
         """See :class:`~celery_guard.watch.tracing.Tracing`."""
-        return _quietly("an attempt's span", _begin if self.on else _passed_on, facts, headers) or _NO_RUN
+        return _quietly("an attempt's span", _begin if self.on else _passed_on, facts, headers) or NO_RUN
 
     def not_run(self, facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
         """See :class:`~celery_guard.watch.tracing.Tracing`. An event is a log record of OpenTelemetry's with a name."""
-        return _quietly("a duplicate's event", _event, facts, headers, why) or _NO_RUN
+        return _quietly("a duplicate's event", _event, facts, headers, why) or NO_RUN
 
     @property
     def on(self) -> bool:
@@ -116,9 +116,14 @@ class _Headers(Getter[Mapping[str, Any]]):
 _HEADERS = _Headers()
 
 
+def _brought(headers: Mapping[str, Any]) -> context.Context:
+    """The context that a message brings, without anything of this process's own."""
+    return propagate.extract(headers, context.Context(), _HEADERS)
+
+
 def _said(headers: Mapping[str, Any]) -> tuple[context.Context, list[Link]]:
-    """The context that a message brings, without anything of this process's own; and a link to it, where it names a span."""
-    brought = propagate.extract(headers, context.Context(), _HEADERS)
+    """The context that a message brings, and a link to it, where it names a span."""
+    brought = _brought(headers)
     found = trace.get_current_span(brought).get_span_context()
     return brought, [Link(found)] if found.is_valid else []
 
@@ -183,7 +188,7 @@ class _PassedOn(EnqueueSpan):
         _quietly("the caller's context", propagate.inject, headers)
 
 
-_PASSED_ON, _NOTHING = _PassedOn(), EnqueueSpan()
+_PASSED_ON = _PassedOn()
 
 
 def _publication(message: Sent, since: int) -> None:
@@ -209,8 +214,8 @@ def _begin(facts: RunFacts, headers: Mapping[str, Any]) -> _Run:
 
 def _passed_on(facts: RunFacts, headers: Mapping[str, Any]) -> RunSpan:
     """No span without an SDK, but the job's context goes on to what the body sends, where its message brings one."""
-    brought, _ = _said(headers)
-    return _Inside(brought) if brought else _NO_RUN
+    brought = _brought(headers)
+    return _Inside(brought) if brought else NO_RUN
 
 
 def _of_run(facts: RunFacts) -> dict[str, Any]:
@@ -293,11 +298,8 @@ class _Inside(RunSpan):
         context.detach(self._token)
 
 
-_NO_RUN = RunSpan()
-
-
 def _event(facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
-    brought, _ = _said(headers)
+    brought = _brought(headers)
     _logs.get_logger(_NAME).emit(
         _logs.LogRecord(
             timestamp=time.time_ns(), context=brought, event_name=_DUPLICATE, severity_number=_logs.SeverityNumber.INFO,

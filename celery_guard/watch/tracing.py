@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from celery_guard.job.delivery import Ending
     from celery_guard.job.verdict import Enqueued
 
-__all__ = ["EnqueueSpan", "Lost", "RunFacts", "RunSpan", "Sent", "Tracing", "open_tracing"]
+__all__ = ["NO_ENQUEUE", "NO_RUN", "EnqueueSpan", "Lost", "RunFacts", "RunSpan", "Sent", "Tracing", "open_tracing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +133,18 @@ class NoTracing:
 
     def enqueuing(self, task: str) -> AbstractContextManager[EnqueueSpan]:
         """Nothing."""
-        return nullcontext(_NO_ENQUEUE)
+        return nullcontext(NO_ENQUEUE)
 
     def sent(self, messages: Iterable[Sent], since: int) -> None:
         """Nothing."""
 
     def run(self, facts: RunFacts, headers: Mapping[str, Any]) -> RunSpan:
         """Nothing."""
-        return _NO_RUN
+        return NO_RUN
 
     def not_run(self, facts: RunFacts, headers: Mapping[str, Any], why: str) -> RunSpan:
         """Nothing."""
-        return _NO_RUN
+        return NO_RUN
 
     @property
     def on(self) -> bool:
@@ -158,7 +158,7 @@ class NoTracing:
         """Nothing."""
 
 
-_NO_ENQUEUE, _NO_RUN = EnqueueSpan(), RunSpan()
+NO_ENQUEUE, NO_RUN = EnqueueSpan(), RunSpan()
 
 
 def open_tracing() -> Tracing:
