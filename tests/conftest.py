@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from celery import _state
 
 from celery_guard.testing.databases import database, empty
 from celery_guard.testing.services import MARIADB, POSTGRESQL, RABBITMQ, REDIS
@@ -55,6 +56,16 @@ def redis_url() -> str:
 @pytest.fixture(scope="session")
 def rabbitmq_url() -> str:
     return RABBITMQ.need()
+
+
+@pytest.fixture(autouse=True)
+def shares_no_task() -> Iterator[None]:
+    """A task that a test makes without ``shared=False`` would be a task of every later app in the process."""
+    before = set(_state._on_app_finalizers)
+    yield
+    left = {found for found in _state._on_app_finalizers - before if found.__module__ != "celery.app.builtins"}
+    _state._on_app_finalizers -= left
+    assert not left, "this test made a task that every later app has, too: give it shared=False"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -113,7 +113,7 @@ def test_options_that_a_task_changes_between_the_calls_are_those_of_their_own_me
         def apply_async(self, *given: Any, **options: Any) -> Any:
             return super().apply_async(*given, **{**options, **self.waiting.pop(0)})
 
-    @app.task(base=Changing)
+    @app.task(base=Changing, shared=False)
     def changing(number: int) -> None: ...
 
     Changing.waiting[:] = said

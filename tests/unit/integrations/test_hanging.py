@@ -38,7 +38,7 @@ def running() -> Iterator[Any]:
 
     def run(name: str = "member", **request: Any) -> None:
         app.finalize()
-        task = app.tasks.get(name) or app.task(name=name)(nothing)
+        task = app.tasks.get(name) or app.task(name=name, shared=False)(nothing)
         task.push_request(id="job-1", **request)
         _task_stack.push(task)
         pushed.append(task)
