@@ -102,7 +102,7 @@ class Relay:
         self._draw = random.Random()
         self._outages = 0
         self._idle = _IDLE_FROM
-        #: The last batch was a full one: take the next without asking first.
+        #: The last batch was a full one, or the store hints at work: take without asking first.
         self._more = False
         self._slot: str | None = None
         self._hold_again = 0.0
@@ -195,7 +195,7 @@ class Relay:
         """Until the store hints at work or it is time to look again: the longer idle, the later."""
         self._idle = min(self._idle * 2, self._settings.poll)
         if not stop.is_set():
-            self._store.wait(pause)
+            self._more = self._store.wait(pause)
 
     def _active(self) -> bool:
         """Hold one of the slots, and say so again in time; false while others hold them all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -15,9 +16,26 @@ from celery_guard.store.calls import FOLLOWER_PAUSE
 
 from . import rows
 from .count import publish
+from .statement import Link
 from .statements import relay as statements
 
-__all__ = ["next_due", "postpone", "sent", "take"]
+__all__ = ["next_due", "postpone", "sent", "sent_at_once", "take", "take_at_once"]
+
+
+def take_at_once(link: Link, token: str, limit: int, hold: timedelta) -> list[Outgoing] | None:
+    """PostgreSQL: the same as :func:`take` in one statement; None, and nothing is taken, where something due follows a job that goes on."""
+    values = {"token_": token, "limit_": limit, "hold_": microseconds(hold)}
+    found = link.rows(statements.take_at_once, values)
+    held, ids = found[0][:2]
+    if held:
+        return None
+    taken = {row[2]: rows.outgoing(row[2:]) for row in found} if ids else {}
+    # its message may have been written between the begin of the statement and the lock: another statement sees it
+    bare = [id for id, row in taken.items() if row.payload is None]
+    if bare:
+        again = link.rows(statements.taken_again, {**values, "ids_": bare})
+        taken |= {row[0]: rows.outgoing(row) for row in again}
+    return [taken[id] for id in ids or () if id in taken]
 
 
 def take(connection: Connection, token: str, limit: int, hold: timedelta, *, skip_locked: bool) -> list[Outgoing]:
@@ -36,7 +54,7 @@ def take(connection: Connection, token: str, limit: int, hold: timedelta, *, ski
     if not found:
         return []
     order = {id: place for place, (_, id) in enumerate(sorted(found))}
-    taken = connection.execute(statements.taken(token, list(order))).mappings()
+    taken = connection.execute(statements.taken(token, list(order)))
     return sorted(map(rows.outgoing, taken), key=lambda row: order[row.id])
 
 
@@ -85,6 +103,12 @@ def sent(connection: Connection, token: str, ids: Sequence[str], suspect_after: 
     return len(ids) - left
 
 
+def sent_at_once(link: Link, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
+    """PostgreSQL: the same in one statement."""
+    values = {"token_": token, "ids_": list(ids), "pause_": microseconds(suspect_after), "part_": secrets.token_hex(16)}
+    return int(link.rows(statements.mark_at_once, values)[0][0])
+
+
 def postpone(connection: Connection, token: str, given_back: Sequence[tuple[str, timedelta]], refused: bool) -> int:
     """Give rows back, each due after its delay; how many still carried the token."""
     return sum(
@@ -93,8 +117,8 @@ def postpone(connection: Connection, token: str, given_back: Sequence[tuple[str,
     )
 
 
-def next_due(connection: Connection) -> timedelta | None:
+def next_due(link: Link) -> timedelta | None:
     """How long until a row is due that a relay would take."""
-    now, *dues = connection.execute(statements.next_due()).one()
+    now, *dues = link.rows(statements.next_due, {})[0]
     waiting = [due for due in dues if due is not None]
     return rows.duration(min(waiting) - now) if waiting else None

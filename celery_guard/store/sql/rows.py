@@ -84,24 +84,26 @@ def stored_failure(row: Row) -> StoredFailure:
     )
 
 
-def outgoing(row: RowMapping) -> Outgoing:
-    """A row that a relay has taken."""
+def outgoing(row: Row) -> Outgoing:
+    """A row that a relay has taken, as :func:`.statements.relay.taken` reads it."""
+    (id, task, queue, kind, state, why, generation, retries, publications, refusals, tenant, holder, fence, expired,
+     body, headers, delivery) = row  # fmt: skip
     return Outgoing(
-        id=row["id"],
-        task=row["task"],
-        queue=row["queue"],
-        kind=Kind(row["kind"]),
-        state=State(row["state"]),
-        reason=reason(row["reason"]),
-        generation=row["generation"],
-        retries=row["retries"],
-        publications=row["publications"],
-        refusals=row["refusals"],
-        payload=None if row["body"] is None else StoredPayload(bytes(row["body"]), row["headers"], row["delivery"]),
-        tenant=row["tenant"],
-        expired=bool(row["expired"]),
-        holder=row["holder"],
-        fence=row["fence"],
+        id=id,
+        task=task,
+        queue=queue,
+        kind=Kind(kind),
+        state=State(state),
+        reason=reason(why),
+        generation=generation,
+        retries=retries,
+        publications=publications,
+        refusals=refusals,
+        payload=None if body is None else StoredPayload(bytes(body), headers, delivery),
+        tenant=tenant,
+        expired=bool(expired),
+        holder=holder,
+        fence=fence,
     )
 
 

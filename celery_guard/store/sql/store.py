@@ -157,6 +157,10 @@ class SqlStore(SqlOperators):
 
     def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
         """Take due rows to publish, oldest due first."""
+        if self._traits.one_statement:
+            taken = self._database.quick(lambda link, again: relay.take_at_once(link, token, limit, hold))
+            if taken is not None:
+                return taken
         return self._passing_locked(
             lambda connection, skip_locked: relay.take(connection, token, limit, hold, skip_locked=skip_locked)
         )
@@ -165,6 +169,8 @@ class SqlStore(SqlOperators):
         """Mark rows as published; how many still carried the token."""
 
         def mark(batch: list[str]) -> int:
+            if self._traits.one_statement:
+                return self._database.quick(lambda link, again: relay.sent_at_once(link, token, batch, suspect_after))
             return self._database.begin(lambda connection, again: relay.sent(connection, token, batch, suspect_after))
 
         return sum(map(mark, batches(ids)))
@@ -183,7 +189,7 @@ class SqlStore(SqlOperators):
 
     def next_due(self) -> timedelta | None:
         """How long until :meth:`take` would find something."""
-        return self._database.each(lambda connection, again: relay.next_due(connection))
+        return self._database.quick(lambda link, again: relay.next_due(link))
 
     # -- sweep ----------------------------------------------------------------------------------------------------
 

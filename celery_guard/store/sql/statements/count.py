@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
     ColumnElement,
+    FromClause,
     String,
     and_,
     case,
@@ -55,6 +57,7 @@ __all__ = [
     "measured",
     "parts",
     "publications",
+    "publications_of",
     "scheduled",
     "standing",
     "still_uncounted",
@@ -237,18 +240,22 @@ def drop_parts(keys: Sequence[tuple[str, str, str]]) -> Delete:
 
 def publications(part: str, token: str, ids: Collection[str]) -> Insert:
     """A part a task: how many of these are about to be marked as published."""
-    none = literal_column("''", String)
     theirs = (Among(job.c.id, ids), job.c.relay == token, job.c.state == fixed(State.PENDING), _ours())
-    row: list[ColumnElement[Any]] = [
-        literal(part),
-        literal(Count.PUBLISHED.value),
-        _task(),
-        none,
-        none,
-        none,
-        func.count(),
-    ]
-    found = select(*row).where(*theirs).group_by(_task())
+    return _published(literal(part), job, *theirs)
+
+
+def publications_of(moved: CTE) -> Insert:
+    """The same for rows that are marked in this very statement: their task, ``counted_as``, kind, and the state that they are in now."""
+    carried = and_(moved.c.kind == fixed(Kind.CARRIED), moved.c.counted_as.is_not(None))
+    return _published(given("part"), moved, or_(moved.c.state == fixed(State.SENT), carried))
+
+
+def _published(part: ColumnElement[Any], rows: FromClause, *which: ColumnElement[bool]) -> Insert:
+    none = literal_column("''", String)
+    task = func.coalesce(rows.c.counted_as, rows.c.task)
+    found = (
+        select(part, literal(Count.PUBLISHED.value), task, none, none, none, func.count()).where(*which).group_by(task)
+    )
     return insert(count).from_select([column.name for column in count.c], found, include_defaults=False)
 
 

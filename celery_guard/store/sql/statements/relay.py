@@ -2,6 +2,9 @@
 
 What is due is found in two searches of one index, (state, due): jobs that wait, and ended jobs that Celery was not told about.
 Neither reads a row that is not due, so neither grows with the table.
+
+PostgreSQL takes and marks a batch in one statement each, which is a transaction and a round trip (:func:`take_at_once`,
+:func:`mark_at_once`); elsewhere the same is several statements in one transaction.
 """
 
 from __future__ import annotations
@@ -10,17 +13,26 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
+    String,
     and_,
+    any_,
     case,
+    cast,
+    exists,
+    func,
     literal,
     literal_column,
     null,
     or_,
     select,
+    true,
+    union_all,
     update,
 )
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
@@ -30,19 +42,23 @@ from celery_guard.store.bounds import KEEP_CARRIED
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload
 
-from . import Among, doubled, ended, fixed, one_of
+from . import Among, doubled, ended, fixed, given, number, one_of
+from .count import publications_of
 
 __all__ = [
     "await_holders",
     "candidates",
     "due_now",
+    "mark_at_once",
     "next_due",
     "postpone",
     "published",
     "spoken_again",
     "states_of_holders",
     "take",
+    "take_at_once",
     "taken",
+    "taken_again",
     "travelled",
     "wait_on",
 ]
@@ -75,18 +91,72 @@ def take(token: str, ids: Collection[str], hold: int) -> Update:
     )
 
 
+#: What a relay has to know to publish a row that it has taken, without the message.
+_OUTGOING = (
+    job.c.id, job.c.task, job.c.queue, job.c.kind, job.c.state, job.c.reason, job.c.generation, job.c.retries,
+    job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, job.c.fence,
+    case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= now()), 1), else_=0).label("expired"),
+)  # fmt: skip
+_MESSAGE = (payload.c.body, payload.c.headers, payload.c.delivery)
+
+
 def taken(token: str, ids: Collection[str]) -> Select[Any]:
     """What a relay has to know to publish the rows that it has taken; a row whose message is gone comes too, to be ended."""
-    expired = case((and_(job.c.state == fixed(State.PENDING), job.c.deadline <= now()), 1), else_=0)
-    return (
-        select(
-            job.c.id, job.c.task, job.c.queue, job.c.kind, job.c.state, job.c.reason, job.c.generation, job.c.retries,
-            job.c.publications, job.c.refusals, job.c.tenant, job.c.holder, job.c.fence, expired.label("expired"),
-            payload.c.body, payload.c.headers, payload.c.delivery,
-        )
-        .outerjoin_from(job, payload, and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation))
-        .where(Among(job.c.id, ids), job.c.relay == token)
-    )  # fmt: skip
+    return _with_messages(Among(job.c.id, ids), job.c.relay == token)
+
+
+def _with_messages(*which: ColumnElement[bool]) -> Select[Any]:
+    message = and_(payload.c.job == job.c.id, payload.c.generation == job.c.generation)
+    return select(*_OUTGOING, *_MESSAGE).outerjoin_from(job, payload, message).where(*which)
+
+
+def take_at_once() -> Select[Any]:
+    """PostgreSQL: find what is due, put the token on it and read it, in one statement.
+
+    Before the columns of a row stand two more: whether something that is due follows a job that goes on, since then nothing was taken and
+    one row says so; and in the first row alone the ids in the order of their dues. Rows are as they are when they are locked, messages as they
+    were when the statement began: one that was written in between is missing here, and has to be asked for again.
+
+    Written so that no plan can read a table whatever the statistics say, since it is kept while the table grows: nothing is joined with the
+    table of jobs, and messages are looked for one by one.
+    """
+    limit = number("limit")
+
+    def due(which: ColumnElement[bool], *columns: ColumnElement[Any]) -> Select[Any]:
+        rows = select(job.c.id, job.c.due, *columns).where(which, job.c.due <= now())
+        return rows.order_by(job.c.due).limit(limit).with_for_update(skip_locked=True)
+
+    waiting = due(job.c.state == fixed(State.PENDING), _state_of_holder().label("holders")).cte("waiting")
+    untold = due(ended()).cte("untold")
+    goes_on = exists(select(waiting.c.id).where(waiting.c.holders.not_in([fixed(state) for state in sorted(ENDED)])))
+    held = select(goes_on.label("held")).cte("held")
+    found = union_all(select(waiting.c.id, waiting.c.due), select(untold.c.id, untold.c.due)).subquery("found")
+    oldest = select(found.c.id, found.c.due).order_by(found.c.due).limit(limit)
+    first = oldest.where(~select(held.c.held).scalar_subquery()).subquery("first")
+    in_order = select(func.array_agg(aggregate_order_by(first.c.id, first.c.due)).label("ids")).cte("in_order")
+    ids = cast(select(in_order.c.ids).scalar_subquery(), ARRAY(String))
+    taken = (
+        update(job)
+        .where(job.c.id == any_(ids))
+        .values(relay=given("token"), due=now() + number("hold"))
+        .returning(*_OUTGOING)
+        .cte("taken")
+    )
+    its = and_(payload.c.job == taken.c.id, payload.c.generation == taken.c.generation)
+    message = select(*_MESSAGE).where(its).limit(literal_column("1")).lateral("message")
+    once = case((func.row_number().over() == literal_column("1"), ids))
+    return select(held.c.held, once, *taken.c, *message.c).select_from(
+        held.outerjoin(taken, true()).outerjoin(message, true())
+    )
+
+
+def taken_again() -> Select[Any]:
+    """PostgreSQL: :func:`taken`, of any number of ids."""
+    return _with_messages(_one_of_given(), job.c.relay == given("token"))
+
+
+def _one_of_given() -> ColumnElement[bool]:
+    return job.c.id == any_(given("ids", ARRAY(String)))
 
 
 def await_holders(holders: Collection[str]) -> Update:
@@ -165,6 +235,38 @@ def spoken_again(token: str, ids: Sequence[str], again_after: int) -> Update:
         .where(_taken_by(token, ids), ended())
         .ordered_values((job.c.due, now() + later), (job.c.publications, job.c.publications + 1), (job.c.sent, now()))
     )
+
+
+def mark_at_once() -> Select[Any]:
+    """PostgreSQL: :func:`published`, :func:`travelled` and :func:`spoken_again` in one statement, and the count of what was published; how
+    many rows still carried the token.
+    """
+    carried = and_(job.c.state == fixed(State.PENDING), job.c.kind == fixed(Kind.CARRIED))
+    later = now() + doubled(number("pause"))
+
+    def either(when_carried: ColumnElement[Any], otherwise: ColumnElement[Any]) -> ColumnElement[Any]:
+        return case((carried, when_carried), else_=otherwise)
+
+    waits = job.c.state == fixed(State.PENDING)
+    moved = (
+        update(job)
+        .where(_one_of_given(), job.c.relay == given("token"), or_(waits, ended()))
+        .values(
+            state=either(fixed(State.SUCCEEDED), case((waits, fixed(State.SENT)), else_=job.c.state)),
+            due=either(null(), later),
+            publications=either(job.c.publications, job.c.publications + 1),
+            sent=now(),
+            relay=case((ended(), job.c.relay)),
+            told=either(literal_column("1"), job.c.told),
+            finished=either(now(), job.c.finished),
+            keep_until=either(now() + microseconds(KEEP_CARRIED), job.c.keep_until),
+            # nobody counts it, so nobody has to look at it
+            counted=either(literal_column("-1"), job.c.counted),
+        )
+        .returning(job.c.task, job.c.counted_as, job.c.kind, job.c.state)
+        .cte("moved")
+    )
+    return select(func.count()).select_from(moved).add_cte(publications_of(moved).cte("published"))
 
 
 def postpone(token: str, id: str, delay: int, refused: bool) -> Update:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import event, func, select
+from sqlalchemy import func, select
 
 from celery_guard.job.state import Kind
 from celery_guard.job.tally import Count
@@ -12,19 +12,13 @@ from celery_guard.store.sql.tables import job
 from celery_guard.testing.conformance.builders import LONG, new_id, new_job
 from celery_guard.testing.conformance.moves import accept, publish, succeed, take
 
+from .said import statements_of
+
 
 def uncounted(store: SqlStore) -> int:
     with store._database.engine.connect() as connection:
         found = select(func.count()).where(job.c.counted >= 0, job.c.finished.is_not(None))
         return int(connection.execute(found).scalar_one())
-
-
-def statements_of(store: SqlStore) -> list[str]:
-    """What is asked of the database from here on."""
-    said: list[str] = []
-    engine = store._database.engine
-    event.listen(engine, "before_cursor_execute", lambda connection, cursor, text, *rest: said.append(text))
-    return said
 
 
 @pytest.mark.parametrize("end", ["published", "cancelled"])

@@ -10,6 +10,7 @@ from sqlalchemy.sql.selectable import Select
 from celery_guard.job.replay import SAME_CAUSE
 from celery_guard.job.state import State
 from celery_guard.store.sql import SqlStore
+from celery_guard.store.sql.statement import Statement
 from celery_guard.store.sql.statements import relay, replays, sweep
 from celery_guard.store.sql.tables import job, replay
 
@@ -66,6 +67,28 @@ def test_a_search_for_what_is_due_reads_the_index_of_what_is_due(crowded: SqlSto
     assert "Seq Scan on guard_job" not in plan
     assert "SCAN guard_job" not in plan
     assert "'ALL'" not in plan
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "indexes"),
+    [
+        (relay.take_at_once, {"token_": "t", "limit_": 3, "hold_": 1}, {"guard_job_due", "guard_job_pkey", "guard_payload_pkey"}),
+        (relay.mark_at_once, {"token_": "t", "ids_": ["pending 1", "pending 2"], "pause_": 1, "part_": "p"}, {"guard_job_pkey"}),
+    ],
+    ids=["take", "mark"],
+)  # fmt: skip
+def test_what_postgresql_does_at_once_reads_no_table(
+    crowded: SqlStore, statement: Statement, values: dict[str, object], indexes: set[str]
+) -> None:
+    if crowded._database.traits.name != "postgresql":
+        pytest.skip("several statements there")
+    text = crowded._database.texts.of(statement)
+    with crowded._database.engine.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN {text.sql}", text.parameters(values)).fetchall()
+    words = "\n".join(str(row[0]) for row in plan)
+    for whole_tables in ("Seq Scan", "Hash Join", "Merge Join", "Join Filter"):
+        assert whole_tables not in words, words
+    assert {index for index in indexes if index in words} == indexes, words
 
 
 @pytest.fixture

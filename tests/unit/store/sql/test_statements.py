@@ -27,6 +27,9 @@ _AT_ONCE: list[tuple[Any, ...]] = [
     *((accept.accept, *shape) for shape in product((False, True), repeat=3)),
     *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
     (run.claim_returning,),
+    (relay.take_at_once,),
+    (relay.taken_again,),
+    (relay.mark_at_once,),
 ]
 
 _MOVES: list[tuple[Any, ...]] = [(run.move, fate, compare) for fate in Fate for compare in Compare]
