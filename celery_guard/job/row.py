@@ -57,6 +57,8 @@ class NewJob:
     correlation_id: str | None = None
     #: The name of the schedule that sent it.
     schedule: str | None = None
+    #: Its message is in the broker already: it is not published, and only looked for when nobody has claimed it for so long.
+    in_broker: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from celery.app.defaults import NAMESPACES
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from celery_guard.job.envelope import VERSION, Envelope
+from celery_guard.job.envelope import VERSION
 
 from .fleet import Fleet, eventually
 
@@ -152,8 +152,7 @@ def test_pay_2_a_retry_gives_named_arguments_anew_by_place(one_fleet: Fleet) -> 
 def test_pay_2_a_message_of_a_newer_guard_is_parked_too(one_fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = one_fleet
     fleet.environment["CELERY_GUARD_HOLD_VERSION"] = "1s"
-    plain = Envelope.to_header
-    monkeypatch.setattr(Envelope, "to_header", lambda self: {**plain(self), "version": VERSION + 1})
+    monkeypatch.setattr("celery_guard.flow.enqueue.PLAIN", VERSION + 1)
     sent = fleet.app.pack.delay(1, label="x")
     fleet.worker(APP_RELEASE=NEW)
     job = fleet.settled(sent.id)

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import celery.contrib.testing.tasks  # noqa: F401 - what it shares is a task of every app from here on, and not one test's leavings
 import pytest
 from celery import Celery, Task
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,10 @@ def adopt(runtime: Runtime, task: Any, envelope: Envelope | None) -> None:
         _set_aside(runtime, task, reason)
         raise Ignore("set aside")
     logger.warning("job %s: the store has no row for this message; it is adopted", request.id)
-    (answer,) = enqueue(runtime.store, collected.jobs)
-    refusal = explain_refusal(collected.jobs[0], answer)
+    # its message is here: published again it would be run twice by a fleet that has workers without the guard
+    (job,) = collected.jobs
+    (answer,) = enqueue(runtime.store, [replace(job, in_broker=runtime.settings.suspect_after)])
+    refusal = explain_refusal(job, answer)
     if refusal is not None:
         _set_aside(runtime, task, str(refusal))
         raise refusal

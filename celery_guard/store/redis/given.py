@@ -40,6 +40,7 @@ def new_job(new: NewJob, call: str) -> dict[str, Any]:
         group_id=new.group_id,
         correlation_id=new.correlation_id,
         schedule=new.schedule,
+        in_broker=None if new.in_broker is None else microseconds(new.in_broker),
         call=call,
     )
 

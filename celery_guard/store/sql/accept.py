@@ -47,7 +47,8 @@ def accept(
     """
     order = sorted(range(len(jobs)), key=lambda place: jobs[place].key or "")
     answers: dict[int, Enqueued] = {}
-    if link.traits.one_statement and len(jobs) > 1 and not without_key:
+    many = len(jobs) > 1 and not without_key and all(job.in_broker is None for job in jobs)
+    if link.traits.one_statement and many:
         for batch in _batches(jobs, order):
             answers |= _accept_many(link, jobs, batch, notify)
     for place in order:
@@ -129,7 +130,7 @@ class _Acceptance:
         self._notify = notify
         self._again = again
         self._held_key = None if without_key else new.key
-        self._scheduled = new.schedule is not None
+        self._shape = (new.schedule is not None, new.in_broker is not None)
 
     def answer(self, look_first: bool) -> Enqueued:
         new = self._new
@@ -147,13 +148,13 @@ class _Acceptance:
 
     def _insert_at_once(self, values: Mapping[str, Any]) -> Row:
         keyed = values["held_key_"] is not None
-        rows = self._link.rows(statements.accept, values, keyed, self._notify, self._scheduled)
+        rows = self._link.rows(statements.accept, values, keyed, self._notify, *self._shape)
         return rows[0][:5] if rows else (None, None, None, None, True)
 
     def _insert_in_steps(self, values: Mapping[str, Any]) -> bool:
         link = self._link
         new_message = link.inserted(statements.accept_payload, values)
-        accepted = link.inserted(statements.accept_job, values, self._scheduled)
+        accepted = link.inserted(statements.accept_job, values, *self._shape)
         if accepted and not new_message:
             link.changed(statements.replace_payload, values)
         elif new_message and not accepted:
@@ -193,6 +194,7 @@ class _Acceptance:
             return Duplicate(new.id, found.id, found.state)
         # Due at once: the relay looks at the holder, and from then on the holder's end brings the follower back.
         follower = {**values, "held_key_": None, "holder_": found.id, "reason_": Reason.HELD_KEY.value}
+        self._shape = (new.schedule is not None, False)
         return Accepted(new.id, found.id) if self._insert(follower) else self._collided(follower)
 
     def _carry_on(self, found: _Found, values: Mapping[str, Any]) -> Enqueued:
@@ -217,6 +219,7 @@ def _values(new: NewJob) -> dict[str, Any]:
         "holder_": None,
         "reason_": Reason.NEW.value,
         "delay_": microseconds(new.delay),
+        "in_broker_": None if new.in_broker is None else microseconds(new.in_broker),
         "deadline_": new.deadline,
         "deadline_in_": None if new.deadline_in is None else microseconds(new.deadline_in),
         "parent_id_": new.parent_id,

@@ -12,7 +12,21 @@ from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Missing
 from celery_guard.store.protocol import Store
 
-from .builders import LONG, NONE, SOON, dead, failure, new_id, new_job, payload, recovered, result, retried, succeeded
+from .builders import (
+    LONG,
+    NONE,
+    SOON,
+    dead,
+    failure,
+    keyed,
+    new_id,
+    new_job,
+    payload,
+    recovered,
+    result,
+    retried,
+    succeeded,
+)
 from .crowd import together
 from .moves import (
     accept,
@@ -176,6 +190,31 @@ class TestSuspects:
         assert (attempt.state, attempt.publications, attempt.attempts, attempt.cancel) == (State.SENT, 1, 0, False)
         assert NONE < attempt.age <= attempt.total < LONG
         assert attempt.remaining is not None
+
+    def test_a_job_whose_message_is_in_the_broker_is_not_published_and_is_looked_for(self, store: Store) -> None:
+        job, again = new_job(in_broker=SOON), new_job(in_broker=LONG)
+        accept(store, job)
+        accept(store, again)
+        assert taken_ids(store) == []
+        claim(store, again.id)
+        suspect = row_of(job.id, lambda: store.suspects(10))
+        assert (suspect.state, suspect.attempts) == (State.SENT, 0)
+        assert [row.id for row in store.suspects(10)] == [job.id]
+        assert store.recover(suspect, recovered(suspect))
+        assert taken_ids(store) == [job.id]
+
+    def test_many_whose_messages_are_in_the_broker_are_not_published(self, store: Store) -> None:
+        accept(store, *(new_job(in_broker=LONG) for _ in range(3)), fresh := new_job())
+        assert taken_ids(store) == [fresh.id]
+
+    def test_a_follower_whose_message_is_in_the_broker_waits_for_its_holder(self, store: Store) -> None:
+        holder = keyed("order 1")
+        granted = start(store, holder)
+        follower = keyed("order 1", in_canvas=True, in_broker=LONG)
+        assert store.enqueue([follower]) == [Accepted(follower.id, holder=holder.id)]
+        assert take(store) == []
+        assert store.settle(succeeded(granted))
+        assert eventually(lambda: taken_ids(store)) == [follower.id]
 
     def test_only_what_was_sent_is_suspect(self, store: Store) -> None:
         accept(store, new_job())

@@ -5,10 +5,13 @@ local function insert(id, new, letter)
     for name, value in pairs(new) do
         row[name] = value
     end
-    row.delay, row.deadline_in, row.in_canvas, row.behind = nil, nil, nil, nil
+    row.delay, row.deadline_in, row.in_canvas, row.in_broker, row.behind = nil, nil, nil, nil, nil
     -- Jobs that come together are a microsecond apart, so that they leave in the order in which they came.
     local now = NOW - new.behind
     row.state, row.created, row.due = 'pending', now, now + new.delay
+    if new.in_broker then
+        row.state, row.sent, row.due = 'sent', now, now + new.in_broker
+    end
     if new.deadline_in and not (new.deadline and new.deadline < now + new.deadline_in) then
         row.deadline = now + new.deadline_in
     end
@@ -49,7 +52,7 @@ local function meet(id, new, letter, found, row)
         return { 'duplicate', found, row.state }
     end
     -- Due at once: the relay looks at the holder, and from then on the holder's end brings the follower back.
-    new.holder, new.reason, new.held_key = found, 'held_key', nil
+    new.holder, new.reason, new.held_key, new.in_broker = found, 'held_key', nil, nil
     insert(id, new, letter)
     return { 'accepted', found }
 end

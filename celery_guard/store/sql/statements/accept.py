@@ -77,7 +77,9 @@ def _as_given(scheduled: bool) -> tuple[str, ...]:
     return (*_WRITTEN_AS_GIVEN, "schedule") if scheduled else _WRITTEN_AS_GIVEN
 
 
-def _new_job(scheduled: bool, source: Mapping[str, ColumnElement[Any]] | None = None) -> dict[str, ColumnElement[Any]]:
+def _new_job(
+    scheduled: bool, in_broker: bool, source: Mapping[str, ColumnElement[Any]] | None = None
+) -> dict[str, ColumnElement[Any]]:
     """What stands in a new row: as given with the statement, or in a row of ``source``."""
     names = _as_given(scheduled)
     if source is None:
@@ -88,6 +90,8 @@ def _new_job(scheduled: bool, source: Mapping[str, ColumnElement[Any]] | None = 
     row["state"] = fixed(State.PENDING)
     row["created"] = now()
     row["due"] = now() + source["delay"]
+    if in_broker:
+        row["state"], row["sent"], row["due"] = fixed(State.SENT), now(), now() + number("in_broker")
     row["deadline"] = case(
         (source["deadline_in"].is_(None), source["deadline"]),
         (source["deadline"] < now() + source["deadline_in"], source["deadline"]),
@@ -104,7 +108,7 @@ def _message() -> dict[str, ColumnElement[Any]]:
     }
 
 
-def accept(keyed: bool, notify: bool, scheduled: bool) -> Select[Any]:
+def accept(keyed: bool, notify: bool, scheduled: bool, in_broker: bool) -> Select[Any]:
     """PostgreSQL: both rows, the hold on the key and the wake-up, in one statement.
 
     Answers (accepted id, holder's id, fingerprint, state, whether the key is free to be taken). Whoever takes a key takes
@@ -115,7 +119,7 @@ def accept(keyed: bool, notify: bool, scheduled: bool) -> Select[Any]:
         B:                            the lock is taken: not free                 finds A's row: a duplicate
     """
     called = func.pg_notify(CHANNEL, "") if notify else null()
-    row = _new_job(scheduled)
+    row = _new_job(scheduled, in_broker)
     new = select(*row.values())
     if not keyed:
         accepted, letter = _both(row, new, _one_message())
@@ -142,7 +146,7 @@ def accept_many(notify: bool, scheduled: bool) -> Select[Any]:
     seen = select(jobs.c.place, jobs.c.id, jobs.c.held_key, held.label("held")).cte("seen")
     free = case((seen.c.held_key.is_(None), true()), (seen.c.held, false()), else_=_free(seen.c.held_key))
     turn = select(seen.c.place, seen.c.id, seen.c.held, free.label("free")).order_by(seen.c.place).cte("turn")
-    row = _new_job(scheduled, dict(jobs.c))
+    row = _new_job(scheduled, False, dict(jobs.c))
     # All are written at one instant; a microsecond each keeps them in order. It is over before the statement is.
     row["created"], row["due"] = row["created"] + jobs.c.place, row["due"] + jobs.c.place
     new = select(*row.values()).select_from(jobs.join(turn, turn.c.place == jobs.c.place)).where(turn.c.free)
@@ -221,9 +225,9 @@ def accept_payload() -> Insert:
     return _insert_payload(literal_column("0", Integer))
 
 
-def accept_job(scheduled: bool) -> Insert:
+def accept_job(scheduled: bool, in_broker: bool) -> Insert:
     """A new job, whose message is written."""
-    row = _new_job(scheduled)
+    row = _new_job(scheduled, in_broker)
     return insert(job).from_select(list(row), select(*row.values()), include_defaults=False)
 
 

@@ -24,7 +24,7 @@ from celery_guard.testing.conformance.builders import LONG, keyed
 _REMEMBERED_LENGTH, _REMEMBERED_PARAMETERS = 4096, 50
 
 _AT_ONCE: list[tuple[Any, ...]] = [
-    *((accept.accept, *shape) for shape in product((False, True), repeat=3)),
+    *((accept.accept, *shape) for shape in product((False, True), repeat=4)),
     *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
     (run.claim_returning,),
     (relay.take_at_once,),
