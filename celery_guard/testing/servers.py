@@ -196,14 +196,16 @@ def private_mariadb() -> Iterator[PrivateServer]:
     user = "mysql" if os.geteuid() == 0 else None
     with _folder(user) as folder:
         port, data = _free_port(), folder / "data"
-        init = (install, "--no-defaults", f"--datadir={data}", "--skip-test-db", "--skip-name-resolve")
+        # its user may not write where ours writes
+        aside = f"--tmpdir={folder}"
+        init = (install, "--no-defaults", f"--datadir={data}", aside, "--skip-test-db", "--skip-name-resolve")
         subprocess.run(init, check=True, capture_output=True, cwd=folder, user=user)
         # a folder is a database
         (data / "guard").mkdir()
         if user is not None:
             shutil.chown(data / "guard", user)
         command = (
-            program, "--no-defaults", f"--datadir={data}", f"--socket={folder / 'socket'}", f"--port={port}",
+            program, "--no-defaults", f"--datadir={data}", aside, f"--socket={folder / 'socket'}", f"--port={port}",
             "--bind-address=127.0.0.1", "--skip-grant-tables", "--skip-networking=0", "--skip-name-resolve",
             "--innodb-buffer-pool-size=16M", f"--pid-file={folder / 'pid'}",
         )  # fmt: skip
