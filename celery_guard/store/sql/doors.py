@@ -145,7 +145,7 @@ class Doors:
         """The texts for a kind of driver: made once, however many engines the caller makes."""
         kind: Any = type(dialect)
         if (kind, paramstyle) not in self._texts:
-            self._texts[kind, paramstyle] = Texts(kind(paramstyle=paramstyle))
+            self._texts[kind, paramstyle] = Texts(kind(paramstyle=paramstyle), callers=True)
         return self._texts[kind, paramstyle]
 
     def _recognize(self, link: Link) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.selectable import GenerativeSelect
 
 from .dialects import Traits, traits_of
 
@@ -24,14 +26,14 @@ Statement = Callable[..., ClauseElement]
 
 
 class Text:
-    """One statement in one dialect."""
+    """One statement in one dialect; ``before`` stands before one that locks rows."""
 
     __slots__ = ("_constants", "_names", "sql")
 
-    def __init__(self, clause: ClauseElement, dialect: Dialect) -> None:
+    def __init__(self, clause: ClauseElement, dialect: Dialect, before: str = "") -> None:
         compiled = clause.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         assert isinstance(compiled, SQLCompiler)
-        self.sql = compiled.string
+        self.sql = f"{before}{compiled.string}" if _locks(clause) else compiled.string
         self._names = list(compiled.positiontup) if compiled.positiontup is not None else None
         self._constants = {name: value for name, value in compiled.params.items() if value is not None}
 
@@ -44,19 +46,31 @@ class Text:
         return tuple([values[name] for name in self._names])
 
 
-class Texts:
-    """The texts of one dialect, each compiled when it is first asked for."""
+def _locks(clause: ClauseElement) -> bool:
+    """Whether a statement locks rows that it finds, as also an INSERT does that meets one."""
+    return isinstance(clause, UpdateBase) or (
+        isinstance(clause, GenerativeSelect) and clause._for_update_arg is not None
+    )
 
-    def __init__(self, dialect: Dialect) -> None:
+
+class Texts:
+    """The texts of one dialect, each compiled when it is first asked for.
+
+    Args:
+        callers: they are run in transactions that are not the store's own.
+    """
+
+    def __init__(self, dialect: Dialect, *, callers: bool = False) -> None:
         self.dialect = dialect
         self.traits = traits_of(dialect.name)
+        self._before = self.traits.as_they_are if callers else ""
         self._texts: dict[tuple[Statement, tuple[Any, ...]], Text] = {}
 
     def of(self, statement: Statement, *shape: Any) -> Text:
         """The text of a statement; ``shape`` are the arguments of its function."""
         text = self._texts.get((statement, shape))
         if text is None:
-            text = self._texts[statement, shape] = Text(statement(*shape), self.dialect)
+            text = self._texts[statement, shape] = Text(statement(*shape), self.dialect, self._before)
         return text
 
 

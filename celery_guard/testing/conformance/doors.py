@@ -13,6 +13,7 @@ from celery_guard.errors import GuardError, StoreUnavailableError, WrongDatabase
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
+from celery_guard.store.door import AttemptDoor
 from celery_guard.store.protocol import Door, Store
 
 from .builders import LONG, keyed, new_id, new_job, payload, retried
@@ -29,6 +30,14 @@ class _Undo(Exception):
 
 def _enqueue(store: Store, caller: Caller, *jobs: NewJob) -> list[Enqueued]:
     return store.door(caller.transaction).enqueue(jobs)
+
+
+def _look(store: Store, caller: Caller) -> None:
+    """Have the transaction see what is there now. Some go on seeing just that."""
+    door = store.door(caller.transaction)
+    if not isinstance(door, AttemptDoor):
+        pytest.skip("nothing can be looked at through this door")
+    assert door.outcome(new_id()) is None
 
 
 class TestDoors:
@@ -202,6 +211,34 @@ class TestOpenTransactions:
         assert taken_ids(store) == [early.id]
         slow.commit()
         assert taken_ids(store) == [late.id]
+
+    def test_a_key_that_was_taken_since_the_transaction_looked_is_met_in_it(
+        self, store: Store, caller: Callers
+    ) -> None:
+        holder, twin, rival, program = keyed("order 1"), keyed("order 1"), keyed("order 1", "another amount"), caller()
+        program.write("before")
+        _look(store, program)
+        accept(store, holder)
+        assert _enqueue(store, program, twin) == [Duplicate(twin.id, holder.id, State.PENDING)]
+        assert _enqueue(store, program, rival) == [Conflict(rival.id, holder.id, State.PENDING)]
+        program.write("after")
+        program.commit()
+        assert sorted(caller.written()) == ["after", "before"]
+        assert taken_ids(store) == [holder.id]
+
+    def test_a_job_that_was_handed_over_since_the_transaction_looked_comes_back_with_it(
+        self, store: Store, caller: Callers
+    ) -> None:
+        job, program = new_job(), caller()
+        program.write("before")
+        _look(store, program)
+        handed_over = retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, retried=False, charged=False)
+        assert store.settle(handed_over)
+        back = new_job(id=job.id, payload=payload(b"second"))
+        assert _enqueue(store, program, back) == [Accepted(job.id)]
+        program.commit()
+        assert caller.written() == ["before"]
+        assert [row.payload for row in take(store)] == [back.payload]
 
     def test_an_open_transaction_does_not_hinder_others(self, store: Store, caller: Callers) -> None:
         program, mine, other = caller(), keyed(new_id()), keyed(new_id())

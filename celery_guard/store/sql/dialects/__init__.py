@@ -36,6 +36,8 @@ class Traits:
     is_syntax_error: Callable[[BaseException], bool]
     #: Arguments for ``create_engine``.
     engine_options: Callable[[URL], dict[str, Any]]
+    #: Stands before a statement that locks rows, in a transaction of a caller's: it finds them as they are, whatever that has seen before.
+    as_they_are: str = ""
 
 
 def traits_of(name: str) -> Traits:

@@ -25,6 +25,10 @@ _CONNECT_TIMEOUT = 10
 #: How long a statement of the store's own waits for a row before it is a transient error, in seconds.
 _LOCK_WAIT = 3
 
+#: Since 11.6.2 MariaDB undoes a transaction under REPEATABLE READ, the default of callers, that locks a row which is newer than what it has
+#: seen. As before, and as on MySQL, to whom this is a comment, it is given the row.
+_AS_THEY_ARE = "/*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
+
 
 def _greet(connection: Any, own: bool) -> None:
     cursor = connection.cursor()
@@ -71,4 +75,5 @@ TRAITS = Traits(
     is_duplicate=_is_duplicate,
     is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
+    as_they_are=_AS_THEY_ARE,
 )
