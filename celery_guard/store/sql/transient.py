@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from celery_guard.errors import COMMAND, KeyBusy, StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import COMMAND, KeyBusy, SettingError, StoreSchemaError, StoreUnavailableError
 
 __all__ = ["driver_error", "explained", "is_disconnect", "is_transient"]
 
@@ -90,7 +90,7 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
     """
     found = driver_error(error)
     if not isinstance(found, dialect.loaded_dbapi.Error):
-        return error
+        return _not_connected(error, dialect) or error
     codes, text = {_sqlstate(found), _number(found)}, str(found)
     if codes & _CLOSED:
         return StoreUnavailableError(f"The store cannot be opened: {text}. Check the setting store.")
@@ -102,6 +102,22 @@ def explained(error: BaseException, dialect: Dialect) -> BaseException:
     if isinstance(found, (dialect.loaded_dbapi.OperationalError, dialect.loaded_dbapi.InternalError)):
         return StoreUnavailableError(f"The store's database refused: {text}. The job's row says how far it is.")
     return error
+
+
+def _not_connected(error: BaseException, dialect: Dialect) -> SettingError | None:
+    """What SQLAlchemy or the driver says by an error that is none of the database's: it cannot be connected to like this."""
+    text = str(error)
+    if isinstance(error, InvalidRequestError) and "is not a MariaDB variant" in text:
+        return SettingError(
+            f"Setting store: the URL names MariaDB, and the server is MySQL ({text}). Write mysql+{dialect.driver}:// instead of "
+            f"mariadb+{dialect.driver}://."
+        )
+    if isinstance(error, RuntimeError) and "'cryptography' package is required" in text:
+        return SettingError(
+            f"Setting store: MySQL takes no password of {dialect.driver} without TLS ({text}). Install what is missing: "
+            "pip install 'celery-guard[mysql]'; or let the server speak TLS."
+        )
+    return None
 
 
 def _sqlstate(error: BaseException) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,9 @@ from sqlalchemy import Dialect
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
-from celery_guard.errors import KeyBusy, StoreSchemaError, StoreUnavailableError
+from celery_guard.errors import KeyBusy, SettingError, StoreSchemaError, StoreUnavailableError
 from celery_guard.store.patience import Patience
 from celery_guard.store.sql.transient import explained, is_transient
 
@@ -173,3 +174,26 @@ def test_a_database_that_does_not_work_is_no_failure_of_a_body(dialect: Dialect,
 def test_errors_that_are_not_the_databases_stay_what_they_are() -> None:
     error = KeyError("no such table")
     assert explained(error, SQLITE) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "repair"),
+    [
+        (InvalidRequestError("MySQL version 9.7.4.2 is not a MariaDB variant."), r"mysql\+pymysql://"),
+        (
+            RuntimeError(
+                "'cryptography' package is required for sha256_password or caching_sha2_password auth methods"
+            ),
+            r"pip install 'celery-guard\[mysql\]'",
+        ),
+    ],
+    ids=["MySQL under the name of MariaDB", "a password without TLS"],
+)
+def test_a_server_that_cannot_be_connected_to_like_this_says_what_to_do(error: Exception, repair: str) -> None:
+    said = explained(error, MARIADB)
+    assert isinstance(said, SettingError)
+    assert re.search(repair, str(said))
+    assert str(error) in str(said)
+    assert not is_transient(error, MARIADB)
+    other = type(error)("something else")
+    assert explained(other, MARIADB) is other
