@@ -122,10 +122,9 @@ _WATCH = {
             "CREATE OR REPLACE FUNCTION watch_moves() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN INSERT INTO seen_move (was, became) VALUES (OLD.state, NEW.state); RETURN NULL; END'"
         ),
-        (
-            "CREATE OR REPLACE TRIGGER watch_moves AFTER UPDATE OF state ON guard_job"
-            " FOR EACH ROW EXECUTE FUNCTION watch_moves()"
-        ),
+        # CREATE OR REPLACE TRIGGER is PostgreSQL 14's.
+        "DROP TRIGGER IF EXISTS watch_moves ON guard_job",
+        "CREATE TRIGGER watch_moves AFTER UPDATE OF state ON guard_job FOR EACH ROW EXECUTE FUNCTION watch_moves()",
     ),
     "mysql": (
         "DROP TRIGGER IF EXISTS watch_moves",

@@ -26,6 +26,8 @@ def node() -> Iterator[PrivateServer]:
     with private_redis("--cluster-enabled", "yes") as server:
         server.start()
         with redis.Redis.from_url(server.url) as client:
+            if (version := client.info("server")["redis_version"]).startswith("6."):
+                pytest.skip(f"Redis {version} does not check what a script touches")
             client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
             eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
         yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import smtplib
 import socket
@@ -168,7 +169,9 @@ def by_botocore(status: int, headers: dict[str, str]) -> Exception:
 
 
 def by_urllib(status: int, headers: dict[str, str]) -> Exception:
-    return urllib.error.HTTPError("http://x", status, "", headers, None)  # type: ignore[arg-type]
+    error = urllib.error.HTTPError("http://x", status, "", headers, io.BytesIO())  # type: ignore[arg-type]
+    error.close()
+    return error
 
 
 @pytest.mark.parametrize(
