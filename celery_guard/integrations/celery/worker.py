@@ -28,6 +28,7 @@ from .facts import log_findings
 from .opening import named_task, why_unfit
 from .private import quiet_pool
 from .raw import as_text, delivery_of, raw_body
+from .redis_broker import refuse_old_broker
 from .refusal import refusal
 from .runtime import runtime_of
 
@@ -64,6 +65,7 @@ class BootStep(bootsteps.Step):  # type: ignore[misc]
             runtime.encryption  # noqa: B018 - refuses keys that are none, before a job is taken
             runtime.tracing  # noqa: B018 - made now, before any child
             self._refuse_strange_children(worker, runtime)
+            refuse_old_broker(worker.app)
             self._look(worker, runtime)
         except GuardError as error:
             raise refusal("worker", error) from error
