@@ -94,7 +94,7 @@ def test_a_text_is_made_once() -> None:
 @pytest.mark.parametrize("dialect", [MySQLDialect_pymysql, SQLiteDialect_pysqlite, PGDialect_psycopg])
 def test_what_a_door_hands_to_a_driver_is_plain(dialect: Callable[[], Dialect]) -> None:
     job = keyed("order 1", deadline=Instant(5), deadline_in=LONG, delay=LONG, priority=3)
-    text = Texts(dialect()).of(accept.accept_job, False)
+    text = Texts(dialect()).of(accept.accept_job, False, False)
     values = {**acceptance._values(job), "held_key_": job.key}
     parameters = text.parameters(values)
     for value in parameters.values() if isinstance(parameters, dict) else parameters:
