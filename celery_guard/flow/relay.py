@@ -2,6 +2,8 @@
 
     take (token, for a time) -> publish a batch -> mark what the broker took -> back to take
 
+Behind a full batch comes another, most likely: it is taken by a thread beside while this one is published, and given back if it comes to nothing.
+
 Any number may run; two at a time are active on a store, the rest stand by. A row that a relay has taken and not marked, because
 the relay was killed or paused, is due again after the hold; its message may then go out twice, which the claim makes harmless. A relay that
 wakes up late finds its token gone from the rows and marks nothing.
@@ -24,6 +26,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -67,6 +70,16 @@ class Published:
     outage: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What was taken under one token."""
+
+    token: str
+    #: When it was asked for, by this process's clock.
+    asked: float
+    rows: Sequence[Outgoing]
+
+
 class Publisher(Protocol):
     """Sends stored messages to the broker."""
 
@@ -106,6 +119,9 @@ class Relay:
         self._more = False
         self._slot: str | None = None
         self._hold_again = 0.0
+        self._beside = ThreadPoolExecutor(1, "celery-guard-take")
+        #: The batch that is being taken beside.
+        self._ahead: Future[_Batch] | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Relay and sweep until ``stop`` is set, then finish the batch at hand, give the slot back and return."""
@@ -113,6 +129,7 @@ class Relay:
             while not stop.is_set():
                 self._turn(stop)
         finally:
+            self._give_back_ahead()
             self._release()
 
     def once(self) -> int:
@@ -121,11 +138,41 @@ class Relay:
         Raises:
             StoreError: the store could not be asked, or not be told; nothing is lost.
         """
+        batch = self._take()
+        self._publish(batch)
+        return len(batch.rows)
+
+    def _step(self) -> int:
+        """As :meth:`once`; where the batch is a full one, the next is taken meanwhile."""
+        ahead, self._ahead = self._ahead, None
+        batch = self._take() if ahead is None else ahead.result()
+        if len(batch.rows) >= self._settings.relay_batch:
+            self._ahead = self._beside.submit(self._take)
+        self._publish(batch)
+        if self._outages:
+            self._give_back_ahead()
+        return len(batch.rows)
+
+    def _take(self) -> _Batch:
         token = f"{self._name}:{next(self._batches)}"
         asked = time.monotonic()
-        rows = self._store.take(token, self._settings.relay_batch, self._settings.relay_hold)
+        return _Batch(token, asked, self._store.take(token, self._settings.relay_batch, self._settings.relay_hold))
+
+    def _give_back_ahead(self) -> None:
+        """Nobody publishes what was taken beside: it is due again now. Where the store is out, it is when the hold is over."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        try:
+            batch = ahead.result()
+            self._store.postpone(batch.token, [(row.id, timedelta(0)) for row in batch.rows], refused=False)
+        except StoreError as error:
+            logger.warning("what was taken could not be given back, it is due again when relay_hold is over: %s", error)
+
+    def _publish(self, batch: _Batch) -> None:
+        token, rows = batch.token, batch.rows
         if not rows:
-            return 0
+            return
         due = [
             row for row in rows if not (self._expired(token, row) or self._gone(token, row) or self._undeliverable(row))
         ]
@@ -138,18 +185,20 @@ class Relay:
         for id, error in published.refused:
             self._refused(token, by_id[id], error)
         self._outage(token, due, published)
-        if time.monotonic() - asked > self._settings.relay_hold.total_seconds():
+        if time.monotonic() - batch.asked > self._settings.relay_hold.total_seconds():
             logger.warning(
                 "the relay was paused, or is slow: it had %d jobs longer than relay_hold (%s), and another may have published "
                 "them too", len(rows), self._settings.relay_hold,
             )  # fmt: skip
-        return len(rows)
 
     def drain(self) -> int:
         """Publish until nothing is due any more, or the broker is out; how many rows were taken."""
         total = 0
-        while (taken := self.once()) and not self._outages:
-            total += taken
+        try:
+            while (taken := self._step()) and not self._outages:
+                total += taken
+        finally:
+            self._give_back_ahead()
         return total + taken
 
     @property
@@ -168,10 +217,10 @@ class Relay:
                 return
             self._sweep.maybe()
             # to ask is a read and to take is a write: an idle relay writes nothing
-            if not self._more and (left := self._left()):
+            if not (self._more or self._ahead) and (left := self._left()):
                 self._rest(left, stop)
                 return
-            taken = self.once()
+            taken = self._step()
             self._more = taken >= self._settings.relay_batch
             if taken:
                 self._idle = _IDLE_FROM

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from celery_guard.contract.contract import Effective
-from celery_guard.errors import JobFailed
-from celery_guard.flow.relay import Relay
+from celery_guard.errors import JobFailed, StoreUnavailableError
+from celery_guard.flow.relay import Published, Relay
 from celery_guard.flow.sweep import Sweep
+from celery_guard.job.row import Outgoing
 from celery_guard.job.state import Kind, Reason, State
 from celery_guard.settings import read_settings
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import NONE, new_job
-from celery_guard.testing.conformance.moves import accept, eventually, found, succeed
+from celery_guard.testing.conformance.moves import accept, eventually, found, succeed, taken_ids
 from celery_guard.testing.databases import lose_message
 
 from .nodes import Broker, Watched
@@ -206,3 +208,131 @@ def test_a_batch_that_was_held_for_too_long_is_said_aloud(store: Store, caplog: 
     accept(store, new_job())
     relay_on(store, Broker(), relay_hold=1e-6).once()
     assert "longer than relay_hold" in caplog.text
+
+
+# -- a batch that is taken while another is published --------------------------------------------------------------------
+
+
+class Slow(Broker):
+    """Publishes a batch only once ``before`` has come true; says whether it did."""
+
+    def __init__(self, *before: threading.Event) -> None:
+        super().__init__()
+        self.before = list(before)
+        self.met: list[bool] = []
+
+    def publish(self, rows: Sequence[Outgoing]) -> Published:
+        if self.before:
+            self.met.append(self.before.pop(0).wait(30))
+        return super().publish(rows)
+
+
+def taken_twice(watched: Watched, second: threading.Event) -> None:
+    if watched.calls.count("take") == 2:
+        second.set()
+
+
+def test_behind_a_full_batch_the_next_is_taken_while_it_is_published(store: Store) -> None:
+    second = threading.Event()
+    watched = Watched(store, lambda name: taken_twice(watched, second))
+    broker = Slow(second)
+    jobs = [new_job() for _ in range(3)]
+    accept(store, *jobs)
+    assert relay_on(watched, broker, relay_batch=2).drain() == 3
+    assert broker.met == [True]
+    assert sorted(broker.taken) == sorted(job.id for job in jobs)
+    assert {found(store, job.id).state for job in jobs} == {State.SENT}
+
+
+def test_behind_a_batch_that_is_not_full_nothing_is_taken_ahead(store: Store) -> None:
+    watched = Watched(store)
+    accept(store, new_job())
+    assert relay_on(watched, Broker(), relay_batch=2).once() == 1
+    assert watched.calls.count("take") == 1
+    accept(store, *(new_job() for _ in range(2)))
+    assert relay_on(watched, Broker(), relay_batch=2).once() == 2
+    assert watched.calls.count("take") == 2, "once is one batch"
+
+
+def test_an_outage_gives_back_what_was_taken_ahead(store: Store) -> None:
+    second = threading.Event()
+    watched = Watched(store, lambda name: taken_twice(watched, second))
+    jobs, broker = [new_job() for _ in range(4)], Slow(second)
+    accept(store, *jobs)
+    broker.out = ConnectionError("refused")
+    assert relay_on(watched, broker, relay_batch=2).drain() == 2
+    assert broker.met == [True]
+    assert sorted(taken_ids(store)) == sorted(job.id for job in jobs)
+    assert {found(store, job.id).refusals for job in jobs} == {0}
+
+
+def test_a_relay_that_is_told_to_stop_gives_back_what_it_took_ahead(store: Store) -> None:
+    stop, second = threading.Event(), threading.Event()
+
+    def after(name: str) -> None:
+        taken_twice(watched, second)
+        if name == "sent":
+            stop.set()
+
+    watched, jobs = Watched(store, after), [new_job() for _ in range(4)]
+    broker = Slow(second)
+    accept(store, *jobs)
+    relay_on(watched, broker, relay_batch=2).run(stop)
+    assert len(broker.taken) == 2
+    assert sorted([*broker.taken, *taken_ids(store)]) == sorted(job.id for job in jobs)
+
+
+def test_a_store_that_fails_while_a_batch_is_taken_ahead_loses_nothing(store: Store) -> None:
+    class Failing(Watched):
+        def take(self, *args: Any) -> Any:
+            self.calls.append("take")
+            if self.calls.count("take") == 2:
+                raise StoreUnavailableError("away")
+            return store.take(*args)
+
+    watched, broker, jobs = Failing(store), Broker(), [new_job() for _ in range(4)]
+    accept(store, *jobs)
+    relay = relay_on(watched, broker, relay_batch=2)
+    with pytest.raises(StoreUnavailableError):
+        relay.drain()
+    assert relay.drain() == 2
+    assert sorted(broker.taken) == sorted(job.id for job in jobs)
+
+
+def test_what_was_taken_ahead_is_published_though_the_batch_before_could_not_be_marked(store: Store) -> None:
+    stop, jobs, broker = threading.Event(), [new_job() for _ in range(3)], Broker()
+
+    class Failing(Watched):
+        def sent(self, *args: Any) -> int:
+            self.calls.append("sent")
+            if self.calls.count("sent") == 1:
+                raise StoreUnavailableError("away")
+            stop.set()
+            return store.sent(*args)
+
+    accept(store, *jobs)
+    store.wait(NONE)  # the hint that they have given
+    relay_on(Failing(store), broker, relay_batch=2).run(stop)
+    assert sorted(broker.taken) == sorted(job.id for job in jobs)
+    assert found(store, broker.taken[2]).state is State.SENT
+
+
+def test_what_cannot_be_given_back_is_due_again_when_the_hold_is_over(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deaf(Watched):
+        def postpone(self, *args: Any, **kwargs: Any) -> int:
+            raise StoreUnavailableError("away")
+
+    second = threading.Event()
+    watched = Deaf(store, lambda name: taken_twice(watched, second))
+    broker = Slow(second)
+    accept(store, *(new_job() for _ in range(4)))
+    relay = relay_on(watched, broker, relay_batch=2, relay_hold=0.05)
+    broker.out = ConnectionError("refused")
+    with pytest.raises(StoreUnavailableError):
+        relay.drain()
+    assert "could not be given back" in caplog.text
+    back: set[str] = set()
+    while len(back) < 4:
+        back.update(eventually(lambda: taken_ids(store)))

@@ -75,7 +75,9 @@ def test_ids_are_looked_for_as_an_index_finds_them(dialect: Callable[[], Dialect
         assert re.search(rf"WHERE {written}( AND |$)", text), text
 
 
-@pytest.mark.parametrize("statement", [(accept.find, True, True), (accept.accept_job, False, False), (accept.carry_on,)])
+@pytest.mark.parametrize(
+    "statement", [(accept.find, True, True), (accept.accept_job, False, False), (accept.carry_on,)]
+)
 def test_in_a_callers_transaction_mariadb_finds_rows_as_they_are(statement: tuple[Any, ...]) -> None:
     """It would undo the whole transaction that has seen less; elsewhere this is a comment."""
     as_they_are = r"/\*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR \*/ [A-Z]"
