@@ -145,7 +145,9 @@ class Relay:
     def _step(self) -> int:
         """As :meth:`once`; where the batch is a full one, the next is taken meanwhile."""
         ahead, self._ahead = self._ahead, None
-        batch = self._take() if ahead is None else ahead.result()
+        batch = None if ahead is None else ahead.result()
+        if batch is None or not self._holds(batch):
+            batch = self._take()
         if len(batch.rows) >= self._settings.relay_batch:
             self._ahead = self._beside.submit(self._take)
         self._publish(batch)
@@ -157,6 +159,10 @@ class Relay:
         token = f"{self._name}:{next(self._batches)}"
         asked = time.monotonic()
         return _Batch(token, asked, self._store.take(token, self._settings.relay_batch, self._settings.relay_hold))
+
+    def _holds(self, batch: _Batch) -> bool:
+        """Whether nobody else has taken any of it; what is held no longer is due again."""
+        return time.monotonic() - batch.asked <= self._settings.relay_hold.total_seconds()
 
     def _give_back_ahead(self) -> None:
         """Nobody publishes what was taken beside: it is due again now. Where the store is out, it is when the hold is over."""
@@ -185,7 +191,7 @@ class Relay:
         for id, error in published.refused:
             self._refused(token, by_id[id], error)
         self._outage(token, due, published)
-        if time.monotonic() - batch.asked > self._settings.relay_hold.total_seconds():
+        if not self._holds(batch):
             logger.warning(
                 "the relay was paused, or is slow: it had %d jobs longer than relay_hold (%s), and another may have published "
                 "them too", len(rows), self._settings.relay_hold,

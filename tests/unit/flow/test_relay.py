@@ -299,6 +299,24 @@ def test_a_store_that_fails_while_a_batch_is_taken_ahead_loses_nothing(store: St
     assert sorted(broker.taken) == sorted(job.id for job in jobs)
 
 
+def test_what_was_taken_ahead_is_not_published_once_the_hold_is_over(store: Store) -> None:
+    second, others = threading.Event(), list[str]()
+
+    class Hanging(Slow):
+        def publish(self, rows: Sequence[Outgoing]) -> Published:
+            published = super().publish(rows)
+            while not others:
+                others.extend(set(taken_ids(store, token="another")) - set(self.taken))
+            return published
+
+    watched, jobs = Watched(store, lambda name: taken_twice(watched, second)), [new_job() for _ in range(3)]
+    broker = Hanging(second)
+    accept(store, *jobs)
+    relay_on(watched, broker, relay_batch=2, relay_hold=0.05).drain()
+    assert len(broker.taken) == 2
+    assert sorted([*broker.taken, *others]) == sorted(job.id for job in jobs)
+
+
 def test_what_was_taken_ahead_is_published_though_the_batch_before_could_not_be_marked(store: Store) -> None:
     stop, jobs, broker = threading.Event(), [new_job() for _ in range(3)], Broker()
 
