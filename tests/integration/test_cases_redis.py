@@ -300,6 +300,8 @@ def test_an_answer_that_was_interrupted_is_nobody_elses(
     """Struck between its question and its answer, while the server has yet to say it; the next one asks meanwhile."""
     server = serve()
     store, boss = opened(server.url), client(server)
+    if boss.info("server")["redis_version"].startswith("6.0."):
+        pytest.skip("Redis before 6.2 pauses everybody or nobody")
     granted = start(store)
     asked, connection = Event(), cast(Any, Connection)
     read, send = connection.read_response, connection.send_command
