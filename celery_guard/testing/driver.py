@@ -6,6 +6,7 @@ driver knows, so what is seen is what is sent: SQLAlchemy's statements, those of
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,8 +14,8 @@ from typing import Any
 
 __all__ = ["watched"]
 
-#: How a statement begins that changes something. PostgreSQL's ``WITH`` is here for the writes inside.
-_WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "BEGIN", "START TRANSACTION")
+#: How a statement begins that changes something, after what MariaDB alone reads. PostgreSQL's ``WITH`` is here for the writes inside.
+_WRITES = re.compile(r"\s*(/\*.*?\*/\s*)?(INSERT|UPDATE|DELETE|REPLACE|WITH|BEGIN|START TRANSACTION)", re.IGNORECASE)
 
 Writing = Callable[[], AbstractContextManager[None]]
 
@@ -64,7 +65,7 @@ class _Cursor(_StandIn):
 
     def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
         object.__setattr__(self, "_rows", None)
-        if not str(statement).lstrip().upper().startswith(_WRITES):
+        if _WRITES.match(str(statement)) is None:
             return self._own(self._inner.execute(statement, *args, **kwargs))
         with self._writing():
             answer = self._inner.execute(statement, *args, **kwargs)
