@@ -42,9 +42,11 @@ INSTALLED_APPS = ["celery_guard.integrations.django", "tests.django.shop"]
 DATABASES = {"default": database(_STORE), "other": database(f"{_STORE}_other")}
 DATABASE_ROUTERS = ["tests.django.shop.routers.Router"]
 
-# A worker of a test works on the test's database.
+# A worker of a test works on the test's databases. Django 6.1 looks at each that is MySQL or MariaDB before it starts.
 if "GUARD_DJANGO_NAME" in os.environ:
     DATABASES["default"]["NAME"] = os.environ["GUARD_DJANGO_NAME"]
+    other = DATABASES["other"]
+    other["NAME"] = other.get("TEST", {}).get("NAME") or f"test_{other['NAME']}"
 
 CELERY_BROKER_URL = os.environ.get("GUARD_DJANGO_BROKER", "memory://")
 CELERY_RESULT_BACKEND = os.environ.get("GUARD_DJANGO_BACKEND")
