@@ -219,6 +219,7 @@ class Relay:
     def _turn(self, stop: threading.Event) -> None:
         try:
             if not self._active():
+                self._give_back_ahead()
                 stop.wait(self._settings.poll.total_seconds())
                 return
             self._sweep.maybe()

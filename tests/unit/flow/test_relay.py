@@ -282,6 +282,30 @@ def test_a_relay_that_is_told_to_stop_gives_back_what_it_took_ahead(store: Store
     assert sorted([*broker.taken, *taken_ids(store)]) == sorted(job.id for job in jobs)
 
 
+def test_a_relay_that_lost_its_slot_gives_back_what_it_took_ahead(store: Store) -> None:
+    stop, second, back = threading.Event(), threading.Event(), list[str]()
+
+    def after(name: str) -> None:
+        taken_twice(watched, second)
+        if name == "sent":
+            # it was paused for so long that others are active
+            relay._hold_again = 0.0
+            store.release("relay:0", "relay-1")
+            for slot in ("relay:0", "relay:1"):
+                assert store.hold(slot, "other", timedelta(hours=1))
+        if watched.calls.count("hold") == 3:
+            back.extend(taken_ids(store))
+            stop.set()
+
+    watched, jobs = Watched(store, after), [new_job() for _ in range(4)]
+    broker = Slow(second)
+    relay = relay_on(watched, broker, relay_batch=2)
+    accept(store, *jobs)
+    relay.run(stop)
+    assert len(broker.taken) == 2
+    assert sorted([*broker.taken, *back]) == sorted(job.id for job in jobs)
+
+
 def test_a_store_that_fails_while_a_batch_is_taken_ahead_loses_nothing(store: Store) -> None:
     class Failing(Watched):
         def take(self, *args: Any) -> Any:
