@@ -183,6 +183,6 @@ def _expected(rows: dict[str, dict[str, str]]) -> dict[str, dict[str, Any]]:
             found[f"cause:{row['cause']}"][id] = created
         if "held_key" in row:
             found["keys"][row["held_key"]] = id
-        if row["state"] == "running" and "sent" in row:
+        if row["state"] == "running" and int(row.get("sent", 0)) >= int(row["created"]):
             found[f"running:{row['queue']}"][id] = int(row["sent"])
     return dict(found)

@@ -276,6 +276,20 @@ class TestSuspects:
         claim(store, elsewhere.id)
         assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
 
+    def test_a_suspect_is_not_overtaken_by_a_message_that_was_in_the_broker_before_its_row(self, store: Store) -> None:
+        """It may have been there for longer than the suspect. Published by a relay, it is one like any other."""
+        late, adopted = new_job(queue="slow"), new_job(queue="slow", in_broker=LONG)
+        publish(store, late, suspect_after=SOON)
+        accept(store, adopted)
+        granted = claim(store, adopted.id)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is False
+        assert store.settle(retried(granted))
+        token = new_id()
+        assert eventually(lambda: taken_ids(store, token=token)) == [adopted.id]
+        assert store.sent(token, [adopted.id], LONG) == 1
+        claim(store, adopted.id)
+        assert row_of(late.id, lambda: store.suspects(10)).overtaken is True
+
     @pytest.mark.parametrize("meanwhile", _SUSPECT_MEANWHILE)
     def test_what_has_changed_meanwhile_is_neither_recovered_nor_deferred(self, store: Store, meanwhile: str) -> None:
         attempt = suspect(store)

@@ -10,7 +10,8 @@ local function insert(id, new, letter)
     local now = NOW - new.behind
     row.state, row.created, row.due = 'pending', now, now + new.delay
     if new.in_broker then
-        row.state, row.sent, row.due = 'sent', now, now + new.in_broker
+        -- before it was accepted: nobody knows how long
+        row.state, row.sent, row.due = 'sent', now - 1, now + new.in_broker
     end
     if new.deadline_in and not (new.deadline and new.deadline < now + new.deadline_in) then
         row.deadline = now + new.deadline_in

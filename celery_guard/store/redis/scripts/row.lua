@@ -43,12 +43,13 @@ local function index_due(id, row, to)
     end
 end
 
--- What runs of a queue, by when it was published: the sweep asks whether a message was overtaken.
+-- What runs of a queue, by when it was published: the sweep asks whether a message was overtaken. One that was in the broker before
+-- it was accepted says nothing: it may have been there for longer.
 local function index_running(id, row, to)
     if row.state == 'running' and row.sent then
         redis.call('ZREM', STORE .. 'running:' .. row.queue, id)
     end
-    if (to.state or row.state) == 'running' and row.sent then
+    if (to.state or row.state) == 'running' and row.sent and tonumber(row.sent) >= tonumber(row.created) then
         redis.call('ZADD', STORE .. 'running:' .. (to.queue or row.queue), row.sent, id)
     end
 end

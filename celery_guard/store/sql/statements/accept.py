@@ -91,7 +91,8 @@ def _new_job(
     row["created"] = now()
     row["due"] = now() + source["delay"]
     if in_broker:
-        row["state"], row["sent"], row["due"] = fixed(State.SENT), now(), now() + number("in_broker")
+        # before it was accepted: nobody knows how long
+        row["state"], row["sent"], row["due"] = fixed(State.SENT), now() - 1, now() + number("in_broker")
     row["deadline"] = case(
         (source["deadline_in"].is_(None), source["deadline"]),
         (source["deadline"] < now() + source["deadline_in"], source["deadline"]),

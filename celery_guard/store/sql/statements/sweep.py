@@ -51,12 +51,14 @@ def overdue(state: State, limit: int, margin: int = 0) -> Select[Any]:
 def _overtaken(margin: int) -> ColumnElement[bool]:
     """A job that was published later to the same queue is running, so that this one's message should have been met.
 
-    Batches of two relays, and what workers have prefetched, overtake each other without loss: later by a margin.
+    Batches of two relays, and what workers have prefetched, overtake each other without loss: later by a margin. One that was in the broker
+    before it was accepted says nothing: it may have been there for longer than this one.
     """
     later = job.alias("later")
     # Whatever runs is due at its lease's end; said, so that the index of what is due can be searched.
     running = and_(later.c.state == fixed(State.RUNNING), later.c.due.is_not(None))
-    runs = and_(running, later.c.queue == job.c.queue, later.c.sent > job.c.sent + margin)
+    published = and_(later.c.sent > job.c.sent + margin, later.c.sent >= later.c.created)
+    runs = and_(running, later.c.queue == job.c.queue, published)
     return and_(job.c.state == fixed(State.SENT), exists(select(later.c.id).where(runs).correlate(job)))
 
 
