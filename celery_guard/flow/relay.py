@@ -26,7 +26,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -119,7 +119,6 @@ class Relay:
         self._more = False
         self._slot: str | None = None
         self._hold_again = 0.0
-        self._beside = ThreadPoolExecutor(1, "celery-guard-take")
         #: The batch that is being taken beside.
         self._ahead: Future[_Batch] | None = None
 
@@ -149,7 +148,7 @@ class Relay:
         if batch is None or not self._holds(batch):
             batch = self._take()
         if len(batch.rows) >= self._settings.relay_batch:
-            self._ahead = self._beside.submit(self._take)
+            self._ahead = self._take_beside()
         self._publish(batch)
         if self._outages:
             self._give_back_ahead()
@@ -159,6 +158,19 @@ class Relay:
         token = f"{self._name}:{next(self._batches)}"
         asked = time.monotonic()
         return _Batch(token, asked, self._store.take(token, self._settings.relay_batch, self._settings.relay_hold))
+
+    def _take_beside(self) -> Future[_Batch]:
+        taken: Future[_Batch] = Future()
+
+        def take() -> None:
+            try:
+                taken.set_result(self._take())
+            except BaseException as error:  # noqa: BLE001 - it is raised to the relay that waits for it
+                taken.set_exception(error)
+
+        # not an executor's, whose threads the process waits for when it ends: the store may hang
+        threading.Thread(target=take, name="celery-guard-take", daemon=True).start()
+        return taken
 
     def _holds(self, batch: _Batch) -> bool:
         """Whether nobody else has taken any of it; what is held no longer is due again."""

@@ -244,6 +244,24 @@ def test_behind_a_full_batch_the_next_is_taken_while_it_is_published(store: Stor
     assert {found(store, job.id).state for job in jobs} == {State.SENT}
 
 
+def test_a_store_that_hangs_keeps_no_process_from_ending(store: Store) -> None:
+    """The process of a relay that is a thread ends with its worker, whatever the relay waits for."""
+    waited_for = set[str]()
+
+    def after(name: str) -> None:
+        thread = threading.current_thread()
+        if thread is not threading.main_thread() and not thread.daemon:
+            waited_for.add(thread.name)
+        taken_twice(watched, second)
+
+    second, watched = threading.Event(), Watched(store, after)
+    accept(store, *(new_job() for _ in range(3)))
+    broker = Slow(second)
+    relay_on(watched, broker, relay_batch=2).drain()
+    assert broker.met == [True]
+    assert waited_for == set()
+
+
 def test_behind_a_batch_that_is_not_full_nothing_is_taken_ahead(store: Store) -> None:
     watched = Watched(store)
     accept(store, new_job())
