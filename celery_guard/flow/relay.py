@@ -121,6 +121,8 @@ class Relay:
         self._hold_again = 0.0
         #: The batch that is being taken beside.
         self._ahead: Future[_Batch] | None = None
+        #: The last batch took half of its hold to publish. One that waits for another so slow is another relay's before it is marked.
+        self._slow = False
 
     def run(self, stop: threading.Event) -> None:
         """Relay and sweep until ``stop`` is set, then finish the batch at hand, give the slot back and return."""
@@ -142,14 +144,16 @@ class Relay:
         return len(batch.rows)
 
     def _step(self) -> int:
-        """As :meth:`once`; where the batch is a full one, the next is taken meanwhile."""
+        """As :meth:`once`; where the batch is a full one, and the broker is not slow, the next is taken meanwhile."""
         ahead, self._ahead = self._ahead, None
         batch = None if ahead is None else ahead.result()
         if batch is None or not self._holds(batch):
             batch = self._take()
-        if len(batch.rows) >= self._settings.relay_batch:
+        if len(batch.rows) >= self._settings.relay_batch and not self._slow:
             self._ahead = self._take_beside()
+        began = time.monotonic()
         self._publish(batch)
+        self._slow = time.monotonic() - began > self._settings.relay_hold.total_seconds() / 2
         if self._outages:
             self._give_back_ahead()
         return len(batch.rows)

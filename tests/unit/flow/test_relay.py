@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -270,6 +272,24 @@ def test_behind_a_batch_that_is_not_full_nothing_is_taken_ahead(store: Store) ->
     accept(store, *(new_job() for _ in range(2)))
     assert relay_on(watched, Broker(), relay_batch=2).once() == 2
     assert watched.calls.count("take") == 2, "once is one batch"
+
+
+def test_while_the_broker_is_slow_nothing_is_taken_ahead(store: Store) -> None:
+    """A batch that waits for one that takes half of a hold would be another relay's before it is marked."""
+    second, hold = threading.Event(), 0.02
+
+    class Sleepy(Slow):
+        def publish(self, rows: Sequence[Outgoing]) -> Published:
+            published = super().publish(rows)
+            time.sleep(hold)
+            return published
+
+    watched = Watched(store, lambda name: taken_twice(watched, second))
+    accept(store, *(new_job() for _ in range(8)))
+    relay = relay_on(watched, Sleepy(second), relay_batch=2, relay_hold=hold)
+    eventually(lambda: relay.drain() == 0)
+    calls = "".join(name[0] for name in watched.calls if name in ("take", "sent"))
+    assert re.fullmatch("tts(ts)+t+", calls), calls
 
 
 def test_an_outage_gives_back_what_was_taken_ahead(store: Store) -> None:
