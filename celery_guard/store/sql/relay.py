@@ -33,8 +33,13 @@ def take_at_once(link: Link, token: str, limit: int, hold: timedelta) -> list[Ou
     # its message may have been written between the begin of the statement and the lock: another statement sees it
     bare = [id for id, row in taken.items() if row.payload is None]
     if bare:
-        again = link.rows(statements.taken_again, {**values, "ids_": bare})
-        taken |= {row[0]: rows.outgoing(row) for row in again}
+        again = {row[0]: row for row in link.rows(statements.taken_again, {**values, "ids_": bare})}
+        # one that is not there has lost its token since, and nothing can be said of its message
+        for id in bare:
+            if id in again:
+                taken[id] = rows.outgoing(again[id])
+            else:
+                del taken[id]
     return [taken[id] for id in ids or () if id in taken]
 
 
