@@ -15,6 +15,9 @@ from celery_guard.errors import EnqueueError
 from celery_guard.flow.enqueue import enqueue
 from celery_guard.job.envelope import Envelope
 from celery_guard.job.refusal import explain_refusal
+from celery_guard.job.row import NewJob
+from celery_guard.job.verdict import Busy, Enqueued
+from celery_guard.store.protocol import Store
 
 from .attempt import collecting
 from .capture import capture
@@ -26,12 +29,16 @@ __all__ = ["adopt"]
 
 logger = logging.getLogger("celery_guard.run")
 
+#: How often, and after how many seconds each time, a key that an open transaction is taking is looked at again.
+_LOOKS = 50
+_PAUSE = 0.1
+
 
 def adopt(runtime: Runtime, task: Any, envelope: Envelope | None) -> None:
     """Accept the message that ``task`` is being called with.
 
-    A message that cannot be accepted goes to quarantine, for its publisher cannot be told: its key is taken by another payload, its
-    arguments do not fit; and one of the guard's that is older than rows are kept, for that may have run long ago.
+    A message that cannot be accepted goes to quarantine, for its publisher cannot be told: its key is taken by another payload, or by
+    a transaction that stays open, its arguments do not fit; and one of the guard's that is older than rows are kept, for that may have run long ago.
 
     Raises why it cannot be accepted; ``Ignore`` for the old one.
     """
@@ -51,11 +58,22 @@ def adopt(runtime: Runtime, task: Any, envelope: Envelope | None) -> None:
     logger.warning("job %s: the store has no row for this message; it is adopted", request.id)
     # its message is here: published again it would be run twice by a fleet that has workers without the guard
     (job,) = collected.jobs
-    (answer,) = enqueue(runtime.store, [replace(job, in_broker=runtime.settings.suspect_after)])
+    answer = _accepted(runtime.store, replace(job, in_broker=runtime.settings.suspect_after))
     refusal = explain_refusal(job, answer)
     if refusal is not None:
         _set_aside(runtime, task, str(refusal))
         raise refusal
+
+
+def _accepted(store: Store, job: NewJob) -> Enqueued:
+    """Accept a job. While others take its key that is waited for: nobody is here to try again, and it may be this very message."""
+    (answer,) = enqueue(store, [job])
+    for _ in range(_LOOKS):
+        if not isinstance(answer, Busy):
+            break
+        time.sleep(_PAUSE)
+        (answer,) = enqueue(store, [job])
+    return answer
 
 
 def _set_aside(runtime: Runtime, task: Any, reason: str) -> None:
