@@ -1,15 +1,18 @@
-"""A broker that does as it is told, and a store that keeps what it was asked."""
+"""A broker that does as it is told, a store that keeps what it was asked, and a relay between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from celery_guard.flow.relay import Published
+from celery_guard.contract.contract import Effective
+from celery_guard.flow.relay import Published, Relay
+from celery_guard.flow.sweep import Sweep
 from celery_guard.job.row import Outgoing
+from celery_guard.settings import read_settings
 from celery_guard.store.protocol import Store
 
-__all__ = ["Broker", "Watched"]
+__all__ = ["Broker", "Watched", "relay_on"]
 
 
 class Broker:
@@ -59,3 +62,9 @@ class Watched:
                 self._after(name)
 
         return call
+
+
+def relay_on(store: Any, broker: Broker, **settings: Any) -> Relay:
+    read = read_settings({"store": "sqlite://", "poll": 0.01, "sweep_every": 3600, **settings}, {}, {})
+    sweep = Sweep(store, broker, read, lambda task: Effective(task=task), lambda task: True, "relay-1")
+    return Relay(store, broker, sweep, read, "relay-1")
