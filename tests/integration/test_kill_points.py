@@ -199,12 +199,10 @@ def test_every_write_of_every_step_was_died_at(run: Run) -> None:
 
 @on("redis-redis")
 def test_on_redis_every_step_is_one_write_and_was_died_at(run: Run) -> None:
-    written = {kind: writes_of(points) for kind, points in run.points.items()}
-    for kind, writes in written.items():
-        steps = {"told"} if kind == "again" else {"settle", "told"}
+    for kind, points in run.points.items():
+        writes = writes_of(points)
+        steps = {"claim", "told"} if kind == "again" else {"claim", "settle", "told"}
         assert {step: writes[step] for step in steps} == dict.fromkeys(steps, 1), kind
-    # a claim is asked again where a busy server did not answer in time: not of every kind
-    assert min(writes["claim"] for writes in written.values()) == 1, written
 
 
 def writes_of(points: list[str]) -> Counter[str]:
