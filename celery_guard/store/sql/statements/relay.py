@@ -71,10 +71,10 @@ def _state_of_holder() -> ColumnElement[Any]:
     return select(_holder.c.state).where(_holder.c.id == job.c.holder).correlate(job).scalar_subquery()
 
 
-def candidates(waiting: bool, limit: int, skip_locked: bool) -> Select[Any]:
+def candidates(waiting: bool, limit: int | ColumnElement[int], skip_locked: bool) -> Select[Any]:
     """What is due, oldest first: (id, due, the job that it follows, that job's state)."""
     found = (
-        select(job.c.id, job.c.due, job.c.holder, _state_of_holder())
+        select(job.c.id, job.c.due, job.c.holder, _state_of_holder().label("holders"))
         .where(job.c.state == fixed(State.PENDING) if waiting else ended(), job.c.due <= now())
         .order_by(job.c.due)
         .limit(limit)
@@ -121,13 +121,7 @@ def take_at_once() -> Select[Any]:
     table of jobs, and messages are looked for one by one.
     """
     limit = number("limit")
-
-    def due(which: ColumnElement[bool], *columns: ColumnElement[Any]) -> Select[Any]:
-        rows = select(job.c.id, job.c.due, *columns).where(which, job.c.due <= now())
-        return rows.order_by(job.c.due).limit(limit).with_for_update(skip_locked=True)
-
-    waiting = due(job.c.state == fixed(State.PENDING), _state_of_holder().label("holders")).cte("waiting")
-    untold = due(ended()).cte("untold")
+    waiting, untold = candidates(True, limit, True).cte("waiting"), candidates(False, limit, True).cte("untold")
     goes_on = exists(select(waiting.c.id).where(waiting.c.holders.not_in([fixed(state) for state in sorted(ENDED)])))
     held = select(goes_on.label("held")).cte("held")
     found = union_all(select(waiting.c.id, waiting.c.due), select(untold.c.id, untold.c.due)).subquery("found")
