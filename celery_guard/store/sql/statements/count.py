@@ -87,8 +87,8 @@ def _ours() -> ColumnElement[bool]:
     return or_(job.c.kind == fixed(Kind.RUN), job.c.counted_as.is_not(None))
 
 
-def _task() -> ColumnElement[str]:
-    return func.coalesce(job.c.counted_as, job.c.task)
+def _task(rows: FromClause = job) -> ColumnElement[str]:
+    return func.coalesce(rows.c.counted_as, rows.c.task)
 
 
 def _times(condition: ColumnElement[bool], value: ColumnElement[int] | None = None) -> ColumnElement[int]:
@@ -252,7 +252,7 @@ def publications_of(moved: CTE) -> Insert:
 
 def _published(part: ColumnElement[Any], rows: FromClause, *which: ColumnElement[bool]) -> Insert:
     none = literal_column("''", String)
-    task = func.coalesce(rows.c.counted_as, rows.c.task)
+    task = _task(rows)
     found = (
         select(part, literal(Count.PUBLISHED.value), task, none, none, none, func.count()).where(*which).group_by(task)
     )
