@@ -35,7 +35,7 @@ from celery_guard.contract.backoff import Backoff
 from celery_guard.errors import DeadlinePassed, JobFailed, StoreError
 from celery_guard.job import event
 from celery_guard.job.decide import final
-from celery_guard.job.event import Tell, tell_nobody
+from celery_guard.job.event import Hears, Tell, hears_all, tell_nobody
 from celery_guard.job.failure import describe
 from celery_guard.job.row import Outgoing, StoredFailure
 from celery_guard.job.settlement import Settlement
@@ -103,14 +103,16 @@ class Relay:
     """One relay. :meth:`run` works until told to stop; :meth:`once` does one batch."""
 
     def __init__(
-        self, store: Store, publisher: Publisher, sweep: Sweep, settings: Settings, name: str, tell: Tell = tell_nobody
-    ) -> None:
+        self, store: Store, publisher: Publisher, sweep: Sweep, settings: Settings, name: str, tell: Tell = tell_nobody,
+        hears: Hears = hears_all,
+    ) -> None:  # fmt: skip
         self._store = store
         self._publisher = publisher
         self._sweep = sweep
         self._settings = settings
         self._name = name
         self._tell_of = tell
+        self._hears = hears
         self._batches = itertools.count()
         self._draw = random.Random()
         self._outages = 0
@@ -202,8 +204,9 @@ class Relay:
         if published.sent:
             self._store.sent(token, published.sent, self._settings.suspect_after)
         by_id = {row.id: row for row in due}
-        for id in published.sent:
-            self._tell_of(event.published(by_id[id]))
+        if self._hears(event.Published):
+            for id in published.sent:
+                self._tell_of(event.published(by_id[id]))
         for id, error in published.refused:
             self._refused(token, by_id[id], error)
         self._outage(token, due, published)

@@ -30,6 +30,7 @@ __all__ = [
     "Enqueued",
     "Event",
     "Fenced",
+    "Hears",
     "Ignored",
     "Published",
     "Recovered",
@@ -40,6 +41,7 @@ __all__ = [
     "Tell",
     "claimed",
     "enqueued",
+    "hears_all",
     "published",
     "recovered",
     "settled",
@@ -219,8 +221,17 @@ Event = Union[
 Tell = Callable[[Event], None]
 
 
+#: Whether anybody who watches takes note of such an event. Raises nothing.
+Hears = Callable[[type[Event]], bool]
+
+
 def tell_nobody(event: Event) -> None:
     """Nobody watches."""
+
+
+def hears_all(kind: type[Event]) -> bool:
+    """Whoever watches takes note of everything."""
+    return True
 
 
 def enqueued(job: NewJob, answer: Answer) -> Event | None:

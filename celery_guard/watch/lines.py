@@ -43,6 +43,9 @@ __all__ = ["Lines"]
 
 logger = logging.getLogger("celery_guard.job")
 
+#: What goes on all the time.
+_GOES_ON = frozenset({Enqueued, Published, Claimed})
+
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -58,6 +61,10 @@ class _Line:
 
 class Lines:
     """Logs what it is told."""
+
+    def hears(self, kind: type[Event]) -> bool:
+        """Whether a line is made of such an event, as the logger is set now."""
+        return kind not in _GOES_ON or logger.isEnabledFor(logging.DEBUG)
 
     def told(self, event: Event) -> None:
         """See :class:`~celery_guard.watch.observers.Observer`."""
@@ -78,7 +85,7 @@ class Lines:
 
 def _at_most(event: Event) -> int:
     """The level that an event's line does not exceed: nothing is put into words where nobody reads it."""
-    if isinstance(event, (Enqueued, Published, Claimed)):
+    if type(event) in _GOES_ON:
         return logging.DEBUG
     return logging.INFO if isinstance(event, Settled) and event.state is State.SUCCEEDED else logging.CRITICAL
 

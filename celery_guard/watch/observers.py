@@ -10,7 +10,7 @@ import logging
 import time
 from typing import Protocol
 
-from celery_guard.job.event import Event
+from celery_guard.job.event import Event, Hears, hears_all
 
 __all__ = ["Observer", "Observers"]
 
@@ -33,11 +33,17 @@ class Observers:
 
     def __init__(self) -> None:
         self._all: tuple[Observer, ...] = ()
+        self._hear: tuple[Hears, ...] = ()
         self._logged: dict[int, float] = {}
 
-    def add(self, observer: Observer) -> None:
-        """Tell this one too, from now on."""
+    def add(self, observer: Observer, hears: Hears = hears_all) -> None:
+        """Tell this one too, from now on; ``hears`` says of which kinds it takes note at the moment."""
         self._all = (*self._all, observer)
+        self._hear = (*self._hear, hears)
+
+    def hear(self, kind: type[Event]) -> bool:
+        """Whether anybody takes note of such an event now; where nobody does, it need not be made."""
+        return any(hears(kind) for hears in self._hear)
 
     def tell(self, event: Event) -> None:
         """Tell everyone. Whatever an observer raises is logged, at most once a minute, and nothing else comes of it."""

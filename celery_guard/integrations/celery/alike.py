@@ -24,7 +24,7 @@ from kombu import Producer, messaging
 
 from .capture import Captured, capture, decode, encoded
 
-__all__ = ["Alike"]
+__all__ = ["Alike", "is_of"]
 
 #: What differs from call to call, as if it did not.
 _OF_A_CALL = {"argsrepr": None, "kwargsrepr": None}
@@ -100,15 +100,15 @@ def _by_celery_alone(app: Celery) -> bool:
         and not amqp.router.routes
         and "as_task_v2" not in vars(amqp)
         and app.current_worker_task is None
-        and _is_of(type(app).send_task, celery_base)
-        and _is_of(amqp.send_task_message, celery_amqp)
-        and _is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
-        and _is_of(celery_routes.Router.route, celery_routes)
-        and _is_of(Producer.publish, messaging)
-        and _is_of(Producer._prepare, messaging)
+        and is_of(type(app).send_task, celery_base)
+        and is_of(amqp.send_task_message, celery_amqp)
+        and is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
+        and is_of(celery_routes.Router.route, celery_routes)
+        and is_of(Producer.publish, messaging)
+        and is_of(Producer._prepare, messaging)
     )
 
 
-def _is_of(function: Any, module: ModuleType) -> bool:
+def is_of(function: Any, module: ModuleType) -> bool:
     """Whether a function is the module's own. What wraps one may pass on all of its attributes, but is of another type."""
     return type(function) is FunctionType and function.__globals__ is module.__dict__

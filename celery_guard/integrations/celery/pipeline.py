@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from celery_guard.flow.relay import Published
+from celery_guard.job.row import Outgoing
+
+from .templates import Templates
 
 __all__ = ["Pipeline", "server_is_out"]
 
@@ -31,17 +34,32 @@ def server_is_out(error: BaseException) -> bool:
 class Pipeline:
     """One batch in kombu's pipeline. ``batch`` is what ``Producer.batch()`` gives, large enough not to flush by itself."""
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Any, templates: Templates | None = None) -> None:
         self._batch = batch
+        self._templates = templates
         #: Job ids, and how many commands the pipeline held after each.
         self._ends: list[tuple[str, int]] = []
 
-    def filled(self, id: str) -> bool:
-        """Note that this job's commands are in; False where kombu does not pipeline here, and has sent them."""
+    def fill(self, row: Outgoing) -> bool:
+        """Put a message in that kombu need not build; False where it has to."""
+        message = None if self._templates is None else self._templates.filled(row)
+        if message is None:
+            return False
+        pipeline = self._batch.state.session.pipeline
+        pipeline.lpush(*message)
+        self._ends.append((row.id, len(pipeline.command_stack)))
+        return True
+
+    def filled(self, row: Outgoing) -> bool:
+        """Note that kombu has put this job's commands in; False where it does not pipeline here, and has sent them."""
         session = self._batch.state.session
         if session is None:
             return False
-        self._ends.append((id, len(session.pipeline.command_stack)))
+        pipeline = session.pipeline
+        if self._templates is not None:
+            begin = self._ends[-1][1] if self._ends else 0
+            self._templates.learn(row, pipeline.command_stack[begin:], getattr(pipeline, "global_keyprefix", ""))
+        self._ends.append((row.id, len(pipeline.command_stack)))
         return True
 
     def execute(self) -> Published:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -35,6 +35,7 @@ from .capture import DELIVERY, decode
 from .confirms import Confirms
 from .pipeline import Pipeline, server_is_out
 from .sent import SentEvents
+from .templates import tag_at_little_cost, templates_for
 
 __all__ = ["BrokerPublisher"]
 
@@ -48,6 +49,8 @@ _SILENCE: dict[str, dict[str, float]] = {
     "redis": {"socket_timeout": 30.0, "socket_connect_timeout": 5.0},
     "amqp": {"read_timeout": 30.0, "write_timeout": 30.0},
 }
+
+_DELIVERY = frozenset(DELIVERY)
 
 #: RabbitMQ closes the connection over such a message (headers larger than a frame), and is there for the next one.
 _MISFRAMED = (FrameError, FrameSyntaxError, UnexpectedFrame)
@@ -130,6 +133,7 @@ class BrokerPublisher:
                 max_retries=1, interval_start=0, timeout=5, reraise_as_library_errors=False
             )
             self._channel = self._connection.channel()
+            tag_at_little_cost(self._channel)
         return self._channel
 
     def _is_out(self, error: BaseException) -> bool:
@@ -150,8 +154,10 @@ class BrokerPublisher:
         producer = Producer(channel, auto_declare=False)
         try:
             with producer.batch(max_size=sys.maxsize) if hasattr(producer, "batch") else nullcontext() as batch:
-                pipeline = None if batch is None else Pipeline(batch)
+                pipeline = None if batch is None else Pipeline(batch, templates_for(channel, len(rows)))
                 for row in rows:
+                    if pipeline is not None and pipeline.fill(row):
+                        continue
                     try:
                         self._send(producer, row)
                     except Exception as error:
@@ -159,13 +165,14 @@ class BrokerPublisher:
                             raise
                         refused.append((row.id, error))
                     else:
-                        if pipeline is None or not pipeline.filled(row.id):
+                        if pipeline is None or not pipeline.filled(row):
                             sent.append(row.id)
                 answered = Published() if pipeline is None else pipeline.execute()
         except Exception as error:  # noqa: BLE001 - no row is at fault; whatever is in the pipeline is not known to be sent
             self.close()
             return Published(tuple(sent), tuple(refused), error)
-        return _joined([Published(tuple(sent), tuple(refused)), answered])
+        # most batches are in the pipeline as a whole
+        return _joined([Published(tuple(sent), tuple(refused)), answered]) if sent or refused else answered
 
     def _confirmed(self, channel: Any, rows: Sequence[Outgoing]) -> Published:
         """A message that cannot be written, or for which the broker hangs up, takes the others along: then each goes alone."""
@@ -211,7 +218,7 @@ class BrokerPublisher:
 
     def _send(self, producer: Producer, row: Outgoing, **options: Any) -> None:
         payload = _payload_of(row)
-        delivery = _read(row, "delivery", payload.delivery, DELIVERY)
+        delivery = _read(row, "delivery", payload.delivery, _DELIVERY)
         headers = {**_read(row, "headers", payload.headers), "retries": row.retries}
         declare = [self._bound(delivery["queue"])] if delivery["declare"] else []
         exchange = delivery["exchange"]
@@ -229,7 +236,7 @@ class BrokerPublisher:
         )
 
 
-def _read(row: Outgoing, what: str, text: str, expected: Collection[str] = ()) -> dict[str, Any]:
+def _read(row: Outgoing, what: str, text: str, expected: Set[str] = frozenset()) -> dict[str, Any]:
     """A part of the stored message. Raises ``JobFailed`` where it is not as it was written: it will not be on another try."""
     try:
         found = json.loads(text)
@@ -238,10 +245,9 @@ def _read(row: Outgoing, what: str, text: str, expected: Collection[str] = ()) -
     else:
         wrong = f"found a value of type {type(found).__name__}"
     if isinstance(found, dict):
-        missing = sorted(set(expected) - found.keys())
-        if not missing:
+        if found.keys() >= expected:
             return found
-        wrong = f"found no {', '.join(missing)}"
+        wrong = f"found no {', '.join(sorted(expected - found.keys()))}"
     raise JobFailed(
         f"The stored message of job {row.id} (generation {row.generation}) cannot be published: the {what} with it was damaged, by hand or in the store: "
         f"{wrong}, expected what was written when it was accepted. Make the call again, under a new id, and resolve this letter.",

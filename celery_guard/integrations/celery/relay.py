@@ -46,7 +46,8 @@ def make_relay(runtime: Runtime) -> Relay:
     sweep = Sweep(
         runtime.store, publisher, runtime.settings, runtime.contract_named, runtime.knows, name, tell_of_lost(runtime)
     )
-    return Relay(runtime.store, publisher, sweep, runtime.settings, name, runtime.observers.tell)
+    tell, hears = runtime.observers.tell, runtime.observers.hear
+    return Relay(runtime.store, publisher, sweep, runtime.settings, name, tell, hears)
 
 
 def run_in_foreground(runtime: Runtime) -> None:

@@ -176,8 +176,8 @@ class Runtime:
         from celery_guard.watch.lines import Lines
         from celery_guard.watch.observers import Observers
 
-        observers = Observers()
-        observers.add(Lines())
+        observers, lines = Observers(), Lines()
+        observers.add(lines, lines.hears)
         return observers
 
     @lazy

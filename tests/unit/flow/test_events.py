@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from celery_guard.settings import read_settings
 from celery_guard.store.protocol import Store
 from celery_guard.testing.conformance.builders import new_job
 from celery_guard.testing.conformance.moves import accept, eventually
+from celery_guard.watch.lines import Lines
 from celery_guard.watch.observers import Observers
 
 from .nodes import Broker
@@ -177,3 +179,23 @@ def test_an_event_cannot_be_changed_by_those_who_are_told(store: Store, node: No
     node.relay.drain()
     with pytest.raises(AttributeError):
         node.heard[0].task = "other"  # type: ignore[misc]
+
+
+def test_what_nobody_takes_note_of_is_made_for_nobody(store: Store, node: Node) -> None:
+    node.relay._hears = lambda kind: kind is not event.Published
+    accept(store, new_job())
+    assert node.relay.drain() == 1
+    assert node.heard == []
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_the_log_takes_note_of_what_goes_on_where_it_is_read(caplog: pytest.LogCaptureFixture, level: int) -> None:
+    observers, lines = Observers(), Lines()
+    observers.add(lines, lines.hears)
+    caplog.set_level(level, "celery_guard.job")
+    assert observers.hear(event.Published) is (level == logging.DEBUG)
+    assert observers.hear(event.Settled)
+    observers.tell(event.Published("id", "task", "queue", 1))
+    assert len(caplog.records) == (level == logging.DEBUG)
+    observers.add(Broken())
+    assert observers.hear(event.Published)
