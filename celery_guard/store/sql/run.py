@@ -133,8 +133,9 @@ def settle(
     may have been written.
     """
     number = secrets.randbits(62) if number is None else number
-    values = {**_settlement_values(settlement, number), **compared}
-    followers = _move(link, _fate(settlement.state), compare, _besides(settlement), values)
+    fate = _fate(settlement)
+    values = {**_settlement_values(settlement, number, fate), **compared}
+    followers = _move(link, fate, compare, _besides(settlement), values)
     if followers is None:
         if not (again and _was_written(link, settlement, compare, number)):
             return Move.REFUSED
@@ -149,7 +150,7 @@ def _move(
     link: Link, fate: Fate, compare: Compare, besides: tuple[Beside, ...], values: Mapping[str, Any]
 ) -> int | None:
     """How many wait for the outcome; None where the row was not moved."""
-    if link.traits.one_statement:
+    if besides and link.traits.one_statement:
         found = link.rows(statements.move_at_once, values, fate, compare, *besides)
         return found[0][0] if found else None
     if link.traits.returning:
@@ -157,7 +158,7 @@ def _move(
     elif not link.changed(statements.move, values, fate, compare):
         found = []
     else:
-        found = link.rows(statements.following, values) if fate in (Fate.ENDS, Fate.ENDS_FREE) else [(0,)]
+        found = [(0,)] if fate in (Fate.WAITS, Fate.PARKED) else link.rows(statements.following, values)
     if not found:
         return None
     for what in besides:
@@ -165,12 +166,27 @@ def _move(
     return int(found[0][0])
 
 
-def _fate(state: State) -> Fate:
+def _fate(settlement: Settlement) -> Fate:
+    state = settlement.state
     if state is State.PENDING:
         return Fate.WAITS
-    if state in ENDED:
-        return Fate.ENDS if state in HOLDS_KEY else Fate.ENDS_FREE
-    return Fate.PARKED
+    if state not in ENDED:
+        return Fate.PARKED
+    if state not in HOLDS_KEY:
+        return Fate.ENDS_FREE
+    return Fate.SUCCEEDS if _says_no_more(settlement) else Fate.ENDS
+
+
+def _says_no_more(settlement: Settlement) -> bool:
+    """Whether a success was an attempt as most are."""
+    return (
+        settlement.reason is None
+        and settlement.failure is None
+        and settlement.progress is None
+        and settlement.interrupted is False
+        and settlement.charged
+        and not (settlement.crashed or settlement.retried)
+    )
 
 
 def _besides(settlement: Settlement) -> tuple[Beside, ...]:
@@ -224,17 +240,35 @@ def _refuse(link: Link, new: NewJob, holder: str) -> None:
     settle(link, dead, Compare.NEW)
 
 
-def _settlement_values(settlement: Settlement, number: int) -> dict[str, Any]:
+def _settlement_values(settlement: Settlement, number: int, fate: Fate) -> dict[str, Any]:
     values: dict[str, Any] = {
         "id_": settlement.id,
         "fence_": settlement.fence,
         "owner_": settlement.owner,
-        "state_": settlement.state.value,
-        "reason_": None if settlement.reason is None else settlement.reason.value,
-        "delay_": microseconds(settlement.delay),
         "told_": int(settlement.told),
         "tell_within_": None if settlement.told else microseconds(settlement.tell_within),
         "keep_": microseconds(settlement.keep),
+    }
+    if fate is not Fate.SUCCEEDS:
+        values.update(_said_values(settlement))
+    if settlement.failure is not None:
+        values.update(_failure_values(settlement.failure, number, settlement.fence))
+    if settlement.result is not None:
+        values["result_body_"] = settlement.result.body
+        values["content_type_"] = settlement.result.content_type
+        values["content_encoding_"] = settlement.result.content_encoding
+    if settlement.payload is not None:
+        values["body_"] = settlement.payload.body
+        values["headers_"] = settlement.payload.headers
+        values["delivery_"] = settlement.payload.delivery
+    return values
+
+
+def _said_values(settlement: Settlement) -> dict[str, Any]:
+    return {
+        "state_": settlement.state.value,
+        "reason_": None if settlement.reason is None else settlement.reason.value,
+        "delay_": microseconds(settlement.delay),
         "uncharged_": int(not settlement.charged),
         "crashed_": int(settlement.crashed),
         "retried_": int(settlement.retried),
@@ -248,17 +282,6 @@ def _settlement_values(settlement: Settlement, number: int) -> dict[str, Any]:
         "cause_": None,
         "progress_": settlement.progress,
     }
-    if settlement.failure is not None:
-        values.update(_failure_values(settlement.failure, number, settlement.fence))
-    if settlement.result is not None:
-        values["result_body_"] = settlement.result.body
-        values["content_type_"] = settlement.result.content_type
-        values["content_encoding_"] = settlement.result.content_encoding
-    if settlement.payload is not None:
-        values["body_"] = settlement.payload.body
-        values["headers_"] = settlement.payload.headers
-        values["delivery_"] = settlement.payload.delivery
-    return values
 
 
 def _failure_values(failure: StoredFailure, number: int, fence: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,22 @@ class TestSettle:
         granted = start(store)
         assert store.settle(succeeded(granted, result=None))
         assert store.outcome(granted.id) == (State.SUCCEEDED, None, None)
+
+    @pytest.mark.parametrize("more", [{}, {"result": None}, {"crashed": True}, {"told": False}], ids=str)
+    def test_a_success_takes_back_why_earlier_attempts_failed_and_keeps_their_number(
+        self, store: Store, more: dict[str, Any]
+    ) -> None:
+        granted = start(store)
+        again = {"failure": failure(), "crashed": True, "interrupted": True}
+        assert store.settle(retried(granted, **again))
+        row = found(store, granted.id)
+        assert (row.reason, row.failure_class, row.cause) == (Reason.RETRY, "permanent", "c0ffee")
+        assert store.settle(succeeded(claim(store, granted.id), interrupted=False, **more))
+        row = found(store, granted.id)
+        assert (row.state, row.reason, row.failure_class, row.cause) == (State.SUCCEEDED, None, None, None)
+        crashes = 2 if "crashed" in more else 1
+        assert (row.attempts, row.crashes, row.retries, row.interruptions) == (2, crashes, 1, 0)
+        assert (row.told, row.due is None) == (more.get("told", True),) * 2
 
     def test_a_job_that_runs_has_no_outcome_yet(self, store: Store) -> None:
         granted = start(store)

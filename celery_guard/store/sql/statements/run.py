@@ -93,11 +93,11 @@ def claim() -> Update:
             told=literal_column("0"),
             finished=null(),
             keep_until=null(),
-            fence=job.c.fence + 1,
+            fence=job.c.fence + literal_column("1"),
             # one that was carried is counted from here on
             counted=case((job.c.counted < literal_column("0"), literal_column("0")), else_=job.c.counted),
             owner=given("owner"),
-            attempts=job.c.attempts + 1,
+            attempts=job.c.attempts + literal_column("1"),
             publications=literal_column("0"),
             relay=null(),
             due=now() + number("lease"),
@@ -182,6 +182,8 @@ class Fate(Enum):
     ENDS = "ends"
     #: The same, and the key is free.
     ENDS_FREE = "ends free"
+    #: It has succeeded, and no more is said of it: most attempts, and so the shape with the fewest values.
+    SUCCEEDS = "succeeds"
 
 
 class Beside(Enum):
@@ -214,19 +216,19 @@ def _still(compare: Compare) -> ColumnElement[bool]:
 
 def move(fate: Fate, compare: Compare) -> Update:
     """Write where an attempt, or a wait, has led."""
-    values: dict[str, Any] = {
-        "state": given("state"),
-        "reason": given("reason"),
-        "relay": null(),
-        "told": given("told", SmallInteger),
-        "attempts": job.c.attempts - given("uncharged", Integer),
-        "crashes": job.c.crashes + given("crashed", Integer),
-        "retries": job.c.retries + given("retried", Integer),
-        "interruptions": _interruptions(),
-        "failure_class": given("failure_class"),
-        "cause": given("cause"),
-        "progress": func.coalesce(given("progress", Text), job.c.progress),
-    }
+    values: dict[str, Any] = {"relay": null(), "told": given("told", SmallInteger)}
+    if fate is Fate.SUCCEEDS:
+        values.update(state=fixed(State.SUCCEEDED), reason=null(), failure_class=null(), cause=null())
+        values["interruptions"] = literal_column("0")
+    else:
+        for name in ("state", "reason", "failure_class", "cause"):
+            values[name] = given(name)
+        values["attempts"] = job.c.attempts - given("uncharged", Integer)
+        values["crashes"] = job.c.crashes + given("crashed", Integer)
+        values["retries"] = job.c.retries + given("retried", Integer)
+        # one more, as many as before, or none any more
+        values["interruptions"] = job.c.interruptions * given("kept", Integer) + given("interrupted", Integer)
+        values["progress"] = func.coalesce(given("progress", Text), job.c.progress)
     if fate is Fate.WAITS:
         another = case((func.coalesce(given("task"), job.c.task) != job.c.task, job.c.task))
         values = {"counted_as": func.coalesce(job.c.counted_as, another), **values}
@@ -245,11 +247,6 @@ def move(fate: Fate, compare: Compare) -> Update:
             values["held_key"] = null()
     # In this order: MySQL reads what it has already assigned.
     return update(job).where(_still(compare)).ordered_values(*((job.c[name], value) for name, value in values.items()))
-
-
-def _interruptions() -> ColumnElement[int]:
-    """One more, as many as before, or none any more."""
-    return job.c.interruptions * given("kept", Integer) + given("interrupted", Integer)
 
 
 def move_returning(fate: Fate, compare: Compare) -> Update:
