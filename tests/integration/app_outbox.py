@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, Pool
 
 from celery_guard import GuardedTask
+from celery_guard.store.redis.connections import Connections
 
 from .app import FLAGS, add, app, await_flag, chain, flag, group, guard, mark, note, plain, task, wait_for
 
@@ -78,17 +79,16 @@ def _note_session(connection: Any, record: Any, proxy: Any) -> None:
 
 
 def _note_redis_sessions() -> None:
-    """The same for connections to a Redis store, the only ones that are kept in such a pool here."""
-    pools: Any = redis.BlockingConnectionPool
-    plain = pools.get_connection
+    """The same for connections to a Redis store."""
+    plain = Connections.take
 
-    def noted(pool: Any) -> Any:
-        connection = plain(pool)
+    def noted(self: Connections) -> Any:
+        connection = plain(self)
         connection.send_command("CLIENT", "ID")
         mark(f"session {os.getpid()} {connection.read_response()}")
         return connection
 
-    pools.get_connection = noted
+    Connections.take = noted  # type: ignore[method-assign]
 
 
 def _touch(**_: Any) -> None:

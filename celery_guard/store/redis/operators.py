@@ -137,7 +137,7 @@ class RedisOperators(OpenStore):
         here: dict[str, Any] = {}
         while more:
             more, reached, *page = self._server.run("jobs", {**words, **here})
-            yield from (rows.job(rows.text(id), rows.row_of(flat)) for id, flat in page)
+            yield from (rows.job(rows.text(id), rows.row_in(row)) for id, row in page)
             here = {"after": [*map(rows.text, reached)]}
 
     def annotate(self, cause: str, note: str, by: str) -> None:

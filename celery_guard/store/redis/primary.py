@@ -14,10 +14,10 @@ from redis.sentinel import Sentinel
 
 from .address import Address
 
-__all__ = ["Primary"]
+__all__ = ["EXHAUSTED", "Primary"]
 
-#: What the driver says when every connection of its pool is at work: the server is where it was.
-_EXHAUSTED = "No connection available."
+#: What is said when every connection of the process is at work: the server is where it was.
+EXHAUSTED = "No connection available."
 
 #: Options of a connection that its sentinels are asked with too. They have users of their own.
 _FOR_SENTINELS = ("socket_timeout", "socket_connect_timeout")
@@ -45,7 +45,7 @@ class Primary:
         if isinstance(error, MovedError):
             self._moved = error.host, int(error.port)
             return True
-        if not isinstance(error, (ConnectionError, TimeoutError, ReadOnlyError)) or str(error) == _EXHAUSTED:
+        if not isinstance(error, (ConnectionError, TimeoutError, ReadOnlyError)) or str(error) == EXHAUSTED:
             return False
         self._moved = None
         self._turn += 1

@@ -12,7 +12,7 @@ from celery_guard.job.letter import Edit
 from celery_guard.job.progress import progress_from
 from celery_guard.job.row import Attempt, Job, Outgoing, StoredFailure, StoredPayload, StoredResult
 from celery_guard.job.state import ENDED, Kind, Reason, State
-from celery_guard.job.tally import Count, Counted, Standing
+from celery_guard.job.tally import BOUNDS, Count, Counted, Standing
 from celery_guard.job.verdict import (
     Accepted,
     Claimed,
@@ -29,7 +29,7 @@ from celery_guard.store.protocol import Backlog, Heartbeat, Quarantined, Replaye
 
 __all__ = [
     "attempt", "backlog", "claimed", "counted", "enqueued", "failures", "heartbeat", "instant_at", "job", "outcome", "outgoing", "payload",
-    "quarantined", "replayed", "row_of", "standing", "text",
+    "quarantined", "replayed", "row_in", "row_of", "standing", "text",
 ]  # fmt: skip
 
 _Row = Mapping[str, str]
@@ -64,6 +64,12 @@ def row_of(flat: Sequence[bytes]) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
+def row_in(answer: bytes) -> dict[str, str]:
+    """A row that came as JSON."""
+    row: dict[str, str] = json.loads(answer)
+    return row
+
+
 def enqueued(id: str, answer: Sequence[bytes]) -> Enqueued:
     """What became of one job that was to be accepted."""
     word, holder = text(answer[0]), text(answer[1])
@@ -76,14 +82,14 @@ def claimed(id: str, answer: Sequence[Any]) -> Claimed:
     """The verdict of a claim."""
     word = text(answer[0])
     if word == "granted":
-        return _granted(id, int(answer[1]), row_of(answer[2]))
+        return _granted(id, int(answer[1]), row_in(answer[2]))
     if word == "leased":
         return Leased(id, text(answer[1]))
     if word == "not due":
         return NotDue(id, _reason(text(answer[1])))
     if word == "missing":
         return Missing(id)
-    row = row_of(answer[2])
+    row = row_in(answer[2])
     return Settled(
         id, State(row["state"]), _reason(row.get("reason")), bool(answer[1]), _result(answer[3]), _decided(answer[4]),
         _count(row, "fence"),
@@ -153,8 +159,8 @@ def _failure(one: Mapping[str, Any]) -> StoredFailure:
 
 def outgoing(answer: Sequence[Any], now: int) -> Outgoing:
     """A row that a relay has taken."""
-    id, flat, *letter = answer
-    row = row_of(flat)
+    id, found, *letter = answer
+    row = row_in(found)
     state, deadline = State(row["state"]), _instant(row, "deadline")
     return Outgoing(
         id=text(id),
@@ -187,8 +193,8 @@ def _payload(answer: Sequence[bytes]) -> StoredPayload:
 
 def attempt(answer: Sequence[Any], now: int) -> Attempt:
     """A running or sent row that the sweep has to decide about."""
-    id, flat, overtaken = answer
-    row = row_of(flat)
+    id, found, overtaken = answer
+    row = row_in(found)
     state, deadline = State(row["state"]), _instant(row, "deadline")
     since = int(row["started" if state is State.RUNNING else "sent"])
     return Attempt(
@@ -318,14 +324,25 @@ def _reason(word: str | None) -> Reason | None:
     return Reason(word) if word else None
 
 
+#: What a histogram's scripts write: how many were within this bound and no narrower one. Releases before wrote ``*_within`` themselves.
+_IN = {"run_in": Count.RUN_WITHIN, "cancel_in": Count.CANCEL_WITHIN}
+
+
 def counted(flat: Sequence[bytes]) -> list[Counted]:
     """Every total; a series and its value in turn."""
-    found = []
+    totals: dict[tuple[Count, str, str, str, str], int] = {}
     for series, total in zip(flat[::2], flat[1::2], strict=True):
         word, task, state, reason, failure_class = json.loads(text(series))
-        if (what := Count.known(word)) is not None:
-            found.append(Counted(what, task, int(total), state, reason, failure_class))
-    return found
+        what = _IN.get(word) or Count.known(word)
+        if what is None:
+            continue
+        classes = map(str, range(int(failure_class), len(BOUNDS))) if word in _IN else [failure_class]
+        for each in classes:
+            label = what, task, state, reason, each
+            totals[label] = totals.get(label, 0) + int(total)
+    return [
+        Counted(what, task, total, state, reason, each) for (what, task, state, reason, each), total in totals.items()
+    ]
 
 
 def standing(state: State, pages: Iterable[Any]) -> list[Standing]:

@@ -24,6 +24,7 @@ from redis.retry import Retry
 from celery_guard.store.patience import Patience
 
 from .address import Address
+from .connections import Connections
 from .primary import Primary
 from .scripts import script
 from .transient import explained, is_transient
@@ -32,9 +33,6 @@ from .version import VERSION
 __all__ = ["Server"]
 
 _DRIVER = tuple(map(int, redis.__version__.split(".")[:2]))
-
-#: Before 5.3 redis-py wanted to know what a connection is for, and since then it warns about it.
-_FOR: tuple[str, ...] = () if _DRIVER >= (5, 3) else ("_",)
 
 #: Before 5.0 it spoke the one protocol that scripts are answered in here, and had no word for it.
 _PROTOCOL = {"protocol": 2} if _DRIVER >= (5, 0) else {}
@@ -51,9 +49,9 @@ class Server:
         self.patience = patience
         self._address = address
         self._primary = Primary(address)
-        self._pool_options = {"max_connections": pool_size, "timeout": pool_timeout}
+        self._most, self._timeout = pool_size, pool_timeout
         self._pid = os.getpid()
-        self._pool: Any = None
+        self._connections: Connections | None = None
         # Kept, so that they are never collected: closing them here would end the parent's sessions.
         self._inherited: list[object] = []
 
@@ -98,14 +96,14 @@ class Server:
 
     def _passes(self, error: BaseException) -> bool:
         if self._primary.after(error):
-            self._pool = None
+            self._connections = None
         if isinstance(error, MovedError) and self._address.kind == "server":
             return False
         return is_transient(error)
 
     def _ask(self, command: Sequence[Any]) -> Any:
-        pool = self.pool
-        connection = pool.get_connection(*_FOR)
+        connections = self.connections
+        connection = connections.take()
         try:
             connection.send_command(*command)
             return connection.read_response()
@@ -119,37 +117,37 @@ class Server:
             connection.disconnect()
             raise
         finally:
-            pool.release(connection)
+            connections.give_back(connection)
 
     # -- connections --------------------------------------------------------------------------------------------------
 
     @property
-    def pool(self) -> Any:
+    def connections(self) -> Connections:
         """The connections of this process; never used for anything that belongs to the caller."""
         if os.getpid() != self._pid:
             self.forget()
-        if self._pool is None:
-            self._pool = self._open()
-        return self._pool
+        if self._connections is None:
+            self._connections = self._open()
+        return self._connections
 
-    def _open(self) -> Any:
+    def _open(self) -> Connections:
         options = {
             "retry": Retry(NoBackoff(), 0), **_PROTOCOL, **self._address.options, **self._primary.place(),
         }  # fmt: skip
         if "path" not in options:
             options.setdefault("socket_keepalive", True)
-        return redis.BlockingConnectionPool(**self._pool_options, **options)  # type: ignore[no-untyped-call]
+        return Connections(options, most=self._most, timeout=self._timeout)
 
     def forget(self) -> None:
         """Leave every open connection to the process that made it."""
         self._pid = os.getpid()
-        self._inherited.append(self._pool)
-        self._pool = None
+        self._inherited.append(self._connections)
+        self._connections = None
 
     def close(self) -> None:
         """Close the connections of this process."""
         if os.getpid() != self._pid:
             self.forget()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.disconnect()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            connections.close()

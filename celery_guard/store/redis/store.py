@@ -236,8 +236,8 @@ class RedisStore(RedisCounting, RedisOperators):
 
     def job(self, id: str) -> Job | None:
         """One job with its failures."""
-        flat, failures = self._server.run("job", {"id": id})
-        return rows.job(id, rows.row_of(flat), rows.failures(failures)) if flat else None
+        row, failures = self._server.run("job", {"id": id})
+        return None if row is None else rows.job(id, rows.row_in(row), rows.failures(failures))
 
     def jobs(
         self,
@@ -279,7 +279,7 @@ class RedisStore(RedisCounting, RedisOperators):
             more, reached, *page = self._server.run(
                 "jobs", {**words, **here, "limit": min(limit - len(found), _BUDGET)}
             )
-            found += [rows.job(rows.text(id), rows.row_of(flat)) for id, flat in page]
+            found += [rows.job(rows.text(id), rows.row_in(row)) for id, row in page]
             more = more and len(found) < limit
             place = [*map(rows.text, reached)]
         return found

@@ -8,7 +8,7 @@ end
 if row.state == 'running' then
     if row.owner == given.owner then
         -- an earlier try of this very call was granted
-        return { 'granted', integer(NOW), answer(id) }
+        return { 'granted', integer(NOW), answer(row) }
     end
     add(1, 'ignored', row.counted_as or row.task)
     return { 'leased', row.owner }
@@ -24,7 +24,7 @@ if row.state == 'sent' or waits or carried then
         due = NOW + given.lease, started = NOW, progress = false,
     })
     redis.call('HSET', STORE .. 'started', row.queue, integer(NOW))
-    return { 'granted', integer(NOW), answer(id) }
+    return { 'granted', integer(NOW), answer(row) }
 end
 if not ENDED[row.state] then
     add(1, 'ignored', row.counted_as or row.task)
@@ -39,4 +39,4 @@ if not tell then
     add(1, 'ignored', row.counted_as or row.task)
 end
 local result, failures = outcome_of(id, row)
-return { 'settled', tell and 1 or 0, answer(id), result, failures }
+return { 'settled', tell and 1 or 0, answer(row), result, failures }

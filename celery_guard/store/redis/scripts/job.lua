@@ -1,3 +1,4 @@
 -- uses: store tally row
 -- One job: its row and its failures.
-return { answer(given.id), redis.call('HVALS', STORE .. 'failures:' .. given.id) }
+local row = read(given.id)
+return { row and answer(row) or false, redis.call('HVALS', STORE .. 'failures:' .. given.id) }

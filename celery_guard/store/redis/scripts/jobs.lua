@@ -92,7 +92,7 @@ for at, entry in ipairs(entries) do
     end
     local row = read(entry[2])
     if row and wanted(row) then
-        rows[#rows + 1] = { entry[2], answer(entry[2]) }
+        rows[#rows + 1] = { entry[2], answer(row) }
     end
     place = entry
     -- Behind the end of a page the order is not known.

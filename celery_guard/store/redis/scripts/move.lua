@@ -21,24 +21,28 @@ end
 
 local function led_to(row, move)
     local to = {
-        state = move.state, reason = move.reason or false, relay = false, told = move.told, settled = given.mark,
-        attempts = count(row.attempts) - move.uncharged, crashes = count(row.crashes) + move.crashed,
-        retries = count(row.retries) + move.retried,
-        interruptions = count(row.interruptions) * move.kept + move.interrupted,
+        state = move.state, reason = move.reason or false, relay = false, told = move.told and 1 or 0, settled = given.mark,
+        attempts = move.uncharged and count(row.attempts) - 1,
+        crashes = move.crashed and count(row.crashes) + 1,
+        retries = move.retried and count(row.retries) + 1,
+        interruptions = move.interrupted and count(row.interruptions) + 1,
         failure_class = move.failure and move.failure.failure_class or false,
         cause = move.failure and move.failure.cause or false,
         progress = move.progress,
     }
+    if move.uninterrupted and row.interruptions then
+        to.interruptions = 0
+    end
     if move.state == 'pending' then
-        to.due = NOW + move.delay
-        to.generation = count(row.generation) + move.regenerated
+        to.due = NOW + (move.delay or 0)
+        to.generation = move.regenerated and count(row.generation) + 1
         to.task, to.queue, to.kind = move.task, move.queue, move.kind
         if move.task and move.task ~= row.task then
             to.counted_as = row.counted_as or row.task
         end
     elseif ENDED[move.state] then
         to.finished, to.keep_until = NOW, NOW + move.keep
-        to.due = move.told == 0 and NOW + move.tell_within
+        to.due = not move.told and NOW + move.tell_within
         if not HOLDS_KEY[move.state] then
             to.held_key = false
         end
@@ -90,16 +94,16 @@ local function move_row(id, move)
         place = place + 1
     end
     if move.failure then
-        keep_failure(id, move.failure, row.attempts)
+        keep_failure(id, move.failure, row.attempts or 0)
     end
-    if move.regenerated == 1 then
+    if move.regenerated then
         local letter = letter_at(place)
         if move.state == 'pending' then
             keep_payload(id, row.generation, letter.body, letter.headers, letter.delivery)
         end
         place = place + 3
     end
-    for number, new in ipairs(move.follow) do
+    for number, new in ipairs(move.follow or {}) do
         local follow, letter = new.id, letter_at(place)
         local word = accept(new, #move.follow - number, letter)
         if word[1] == 'conflict' and word[2] ~= follow then

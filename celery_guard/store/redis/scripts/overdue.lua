@@ -16,7 +16,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', integer(NOW), 'LI
                 overtaken = 1
             end
         end
-        found[#found + 1] = { id, answer(id), overtaken }
+        found[#found + 1] = { id, answer(row), overtaken }
     end
 end
 return found

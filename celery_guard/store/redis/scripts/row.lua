@@ -80,7 +80,9 @@ local function write(id, row, to)
     local set, unset = {}, {}
     for name, value in pairs(to) do
         if value == false then
-            unset[#unset + 1] = name
+            if row[name] then
+                unset[#unset + 1] = name
+            end
         else
             set[#set + 1] = name
             set[#set + 1] = type(value) == 'number' and integer(value) or value
@@ -110,7 +112,7 @@ local function write(id, row, to)
     end
     if to.keep_until then
         redis.call('ZADD', STORE .. 'keep', to.keep_until, id)
-    elseif to.keep_until == false then
+    elseif to.keep_until == false and row.keep_until then
         redis.call('ZREM', STORE .. 'keep', id)
     end
     tally(row, to, ENDED)
@@ -174,7 +176,7 @@ local function ring()
     end
 end
 
--- The row as it is answered: names and values in turn.
-local function answer(id)
-    return redis.call('HGETALL', STORE .. 'job:' .. id)
+-- A row as it is answered: JSON, one text that is read at once.
+local function answer(row)
+    return cjson.encode(row)
 end

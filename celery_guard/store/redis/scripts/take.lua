@@ -58,6 +58,6 @@ for place = 1, math.min(given.limit, #due) do
     local letter = redis.call('HMGET', STORE .. 'payload:' .. id,
         generation .. ':body', generation .. ':headers', generation .. ':delivery')
     -- A row whose message is gone comes too, with `false` for it, to be ended.
-    taken[#taken + 1] = { id, answer(id), letter[1], letter[2], letter[3] }
+    taken[#taken + 1] = { id, answer(row), letter[1], letter[2], letter[3] }
 end
 return taken

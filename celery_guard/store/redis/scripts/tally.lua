@@ -3,6 +3,9 @@
 -- In microseconds; as in celery_guard.job.tally.
 local BOUNDS = { 50000, 250000, 1000000, 5000000, 30000000, 120000000, 600000000, 3600000000 }
 
+-- Counts of a row, and what each step of theirs is.
+local RISING = { crashes = 'crashed', retries = 'retried', refusals = 'refused', replays = 'replayed' }
+
 -- Add to a total. A server without memory refuses a script by its first write, which is never this one where a row is moved; what is
 -- refused here by itself is not counted.
 local function add(times, what, task, state, reason, class)
@@ -26,7 +29,9 @@ local function add_time(name, task, state, took)
     add(took, name .. '_time', task, state)
     for place, bound in ipairs(BOUNDS) do
         if took <= bound then
-            add(1, name .. '_within', task, state, '', tostring(place - 1))
+            -- those within a wider bound are added up by whoever reads
+            add(1, name .. '_in', task, state, '', tostring(place - 1))
+            break
         end
     end
 end
@@ -69,7 +74,7 @@ local function tally(row, to, ended)
     if row.state == 'pending' and (to.state == 'sent' or (to.state == 'succeeded' and to.sent)) then
         add(1, 'published', task)
     end
-    for name, what in pairs({ crashes = 'crashed', retries = 'retried', refusals = 'refused', replays = 'replayed' }) do
+    for name, what in pairs(RISING) do
         if to[name] and row.state then
             add(to[name] - count(row[name]), what, task, '', '', name == 'retries' and to.failure_class or '')
         end
