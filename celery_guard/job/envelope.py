@@ -89,14 +89,11 @@ def open_header(value: object) -> Envelope | Unreadable:
         return Unreadable("the guard header has no version")
     if version > VERSION:
         return Unreadable(f"the guard header has version {version}; this worker reads up to {VERSION}", version)
-    known = {}
-    for name, holds in _FIELDS.items():
-        found: Any = value.get(name)
-        if found is None and name != "id":
-            continue
-        if not holds(found):
+    known: dict[str, Any] = {"id": None}
+    known.update((name, found) for name, found in value.items() if name in _FIELDS and found is not None)
+    for name, found in known.items():
+        if not _FIELDS[name](found):
             return Unreadable(f"the guard header's {name} is a wrong value of type {type(found).__name__}", version)
-        known[name] = found
     return Envelope(version=version, **known)
 
 

@@ -79,13 +79,20 @@ class CeleryBody:
     """One delivery's body, and what is left of it once it has come back."""
 
     def __init__(
-        self, runtime: Runtime, task: Any, contract: Effective, inner: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        runtime: Runtime,
+        task: Any,
+        request: Any,
+        contract: Effective,
+        inner: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
     ) -> None:
         self._runtime = runtime
         self._task = task
         self._contract = contract
         self._inner = inner
-        self._request = task.request
+        self._request = request
         #: Why its arguments cannot be decrypted here, where they cannot; or that they are damaged.
         self.unopened: EncryptionKeyError | None = None
         self._damaged: Failed | None = None

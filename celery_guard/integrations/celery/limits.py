@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 __all__ = ["greenlet_killed", "greenlet_timed_out", "soft_limit_allowed", "soft_limit_deferred"]
 
@@ -28,35 +26,53 @@ def _applies() -> bool:
     )
 
 
-@contextmanager
-def soft_limit_deferred() -> Iterator[None]:
+#: Whether this process's main thread is inside :class:`soft_limit_deferred`, and the signal is blocked by it.
+_deferred = False
+
+
+class soft_limit_deferred:
     """Block the soft limit for the time of the block; one that arrived meanwhile is dropped at its end."""
-    if not _applies():
-        yield
-        return
-    assert _SIGNAL is not None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
-    try:
-        yield
-    finally:
-        if _SIGNAL not in before:
+
+    __slots__ = ("_ours",)
+
+    def __enter__(self) -> None:
+        global _deferred
+        self._ours = False
+        if _applies():
+            assert _SIGNAL is not None
+            self._ours = _SIGNAL not in signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
+            _deferred = _deferred or self._ours
+
+    def __exit__(self, *_: object) -> None:
+        global _deferred
+        if self._ours:
+            assert _SIGNAL is not None
             while _SIGNAL in signal.sigpending():
                 signal.sigwait({_SIGNAL})
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            _deferred = False
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
 
 
-@contextmanager
-def soft_limit_allowed() -> Iterator[None]:
-    """Let the soft limit strike inside the block; used around the body, inside :func:`soft_limit_deferred`."""
-    if not _applies():
-        yield
-        return
-    assert _SIGNAL is not None
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class soft_limit_allowed:
+    """Let the soft limit strike inside the block; used around the body, inside :class:`soft_limit_deferred`."""
+
+    __slots__ = ("_ours",)
+
+    def __enter__(self) -> None:
+        self._ours = _deferred and threading.current_thread() is threading.main_thread()
+        if self._ours:
+            assert _SIGNAL is not None
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
+            except BaseException:
+                # it has waited for this
+                signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            assert _SIGNAL is not None
+            signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
 
 
 def greenlet_timed_out(error: BaseException) -> bool:

@@ -17,6 +17,9 @@ from celery_guard.job.envelope import HEADER
 from celery_guard.watch import logs
 from celery_guard.watch.json_lines import json_formatter
 
+from .private import hidden_of
+from .runtime import ATTRIBUTE, runtime_of
+
 if TYPE_CHECKING:
     from celery_guard.flow.context import RunningJob
     from celery_guard.watch.tracing import RunSpan
@@ -61,9 +64,6 @@ def _begun(sender: Any = None, task_id: str | None = None, args: Any = (), kwarg
 
 
 def _hidden(task: Any, args: Any, kwargs: Any) -> Hidden:
-    from .private import hidden_of
-    from .runtime import runtime_of
-
     runtime = runtime_of(task.app)
     return hidden_of(runtime, task, runtime.contract_of(task), args, kwargs)
 
@@ -76,8 +76,6 @@ def _over(sender: Any = None, **_: Any) -> None:
 
 def _set_up(logger: logging.Logger | None = None, **_: Any) -> None:
     """Celery has set up its handlers: with the format that the setting says, or so that a format of the user's may name our fields."""
-    from .runtime import ATTRIBUTE
-
     runtime: Runtime | None = current_app._get_current_object().__dict__.get(ATTRIBUTE)
     if logger is None or runtime is None or not runtime.meant:
         return

@@ -29,16 +29,14 @@ __all__ = ["perform"]
 logger = logging.getLogger("celery_guard.run")
 
 
-def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def perform(runtime: Runtime, task: Any, request: Any, inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run one delivery of ``task``; ``inner`` is its body. Returns or raises what the tracer is to make of it."""
-    request = task.request
     contract = runtime.contract_of(task)
     assert contract is not None
     contract = with_limits_of_call(contract, request.timelimit)
-    keeps_results = not isinstance(task.backend, DisabledBackend)
     # first, for what hangs on the job may be encrypted with its arguments; where it stays so, somebody may wait
-    body = CeleryBody(runtime, task, contract, inner, args, kwargs)
-    waits = body.unopened is not None or bool(request.chord) or (keeps_results and not request.ignore_result)
+    body = CeleryBody(runtime, task, request, contract, inner, args, kwargs)
+    waits = body.unopened is not None or bool(request.chord) or (not request.ignore_result and _keeps_results(task))
     delivery = Delivery(
         id=request.id,
         task=task.name,
@@ -64,7 +62,11 @@ def perform(runtime: Runtime, task: Any, inner: Callable[..., Any], args: Any, k
             # the row says nothing about this attempt's end, so it will be brought back; the message need not be lost either
             logger.error("job %s: the store could not be reached, the job stays unfinished: %s", request.id, error)
             raise Reject(error, requeue=True) from error
-    return speak(runtime, task, body, ending)
+    return speak(runtime, task, request, body, ending)
+
+
+def _keeps_results(task: Any) -> bool:
+    return not isinstance(task.backend, DisabledBackend)
 
 
 def _run(runtime: Runtime, delivery: Delivery, body: CeleryBody) -> Ending:

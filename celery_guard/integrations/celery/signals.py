@@ -1,7 +1,6 @@
 """Signals: the one that the guard sends, and the few that it listens to.
 
-It listens for a few things: that Celery was told, that a process begins and ends, and that a beat starts. They are best effort, and
-nothing correct rests on them: a job whose telling was not noted is told again by the sweep.
+It listens for a few things: that a process begins and ends, and that a beat starts. They are best effort, and nothing correct rests on them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from celery import current_app, signals
 from celery.utils.dispatch import Signal
 
 from . import logged
-from .runtime import ATTRIBUTE, Runtime, runtime_of
+from .runtime import ATTRIBUTE, Runtime
 
 __all__ = ["connect", "job_dead"]
 
@@ -23,8 +22,6 @@ job_dead = Signal(name="job_dead", providing_args={"job_id", "error"})
 def connect() -> None:
     """Listen. Called for each app that gets a guard; connecting twice changes nothing."""
     logged.connect()
-    signals.task_success.connect(_told, dispatch_uid="celery-guard-success")
-    signals.task_failure.connect(_told, dispatch_uid="celery-guard-failure")
     signals.worker_process_init.connect(_begun, dispatch_uid="celery-guard-child-begun")
     signals.worker_process_shutdown.connect(_closed, dispatch_uid="celery-guard-child-closed")
     signals.beat_init.connect(_beat_begun, dispatch_uid="celery-guard-beat")
@@ -35,15 +32,6 @@ def _beat_begun(sender: Any, **_: Any) -> None:
     from .beat import attach
 
     attach(sender)
-
-
-def _told(sender: Any = None, **_: Any) -> None:
-    """Fires after Celery has stored the result, returned the chord part and called the errbacks."""
-    if getattr(sender, "guarded", False):
-        request = sender.request_stack.top
-        fence = getattr(request, "guard_tells", None)
-        if fence is not None:
-            runtime_of(sender.app).keeper.told(request.id, fence)
 
 
 def _here() -> Runtime | None:

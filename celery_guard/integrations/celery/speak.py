@@ -35,11 +35,10 @@ _IN_SILENCE = (Reason.REPLACED, Reason.HANDED_OVER, Reason.HELD_VERSION, Reason.
 _EXPIRED = f"{DeadlinePassed.__module__}.{DeadlinePassed.__qualname__}"
 
 
-def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
+def speak(runtime: Runtime, task: Any, request: Any, body: CeleryBody, ending: Ending) -> Any:
     """Return or raise what Celery's tracer makes the right thing of."""
     if body.process_ends is not None:
         raise body.process_ends
-    request = task.request
     match ending:
         case Done(fence=fence, told=told) if body.ignored:
             if not told:
@@ -55,16 +54,16 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
             raise Retry(exc=_exception(error), when=next.delay.total_seconds())
         case Dead(fence=fence, next=next, error=DeadlinePassed() as error) if next.reason is Reason.EXPIRED:
             say_dead(task, error)
-            _revoked(runtime, task, fence, "expired")
+            _revoked(task, request, fence, "expired")
         case Dead(fence=fence, error=error):
             request.guard_tells = fence
             say_dead(task, error)
             raise tellable(error)
         case Withdrawn(fence=fence):
-            _revoked(runtime, task, fence, "cancelled")
+            _revoked(task, request, fence, "cancelled")
         case HandBack(settled=settled):
             request.callbacks = request.chain = None if settled.state is State.SUCCEEDED else request.chain
-            return _hand_back(runtime, task, settled)
+            return _hand_back(task, request, settled)
         case Nothing(why=why):
             raise Ignore(why)
         case Stale():
@@ -73,11 +72,10 @@ def speak(runtime: Runtime, task: Any, body: CeleryBody, ending: Ending) -> Any:
             raise Reject(LeaseLost("the store lost the row of this message while it was adopted"), requeue=True)
 
 
-def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
-    request = task.request
+def _hand_back(task: Any, request: Any, settled: Settled) -> Any:
     request.guard_hands_back = True
     if settled.state is State.CANCELLED:
-        _revoked(runtime, task, settled.fence, "cancelled")
+        _revoked(task, request, settled.fence, "cancelled")
     request.guard_tells = settled.fence
     if settled.state is State.SUCCEEDED:
         return decode_result(settled.result)
@@ -88,7 +86,7 @@ def _hand_back(runtime: Runtime, task: Any, settled: Settled) -> Any:
         error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
     say_dead(task, error)
     if settled.reason is Reason.EXPIRED and failure is not None and failure.type_name == _EXPIRED:
-        _revoked(runtime, task, settled.fence, "expired")
+        _revoked(task, request, settled.fence, "expired")
     raise error
 
 
@@ -101,8 +99,7 @@ def say_dead(task: Any, error: BaseException) -> None:
     job_dead.send(sender=task, job_id=task.request.id, error=error)
 
 
-def _revoked(runtime: Runtime, task: Any, fence: int, why: str) -> NoReturn:
-    request = task.request
+def _revoked(task: Any, request: Any, fence: int, why: str) -> NoReturn:
     request.guard_tells = fence
     stored = not request.ignore_result
     if why == "expired":
@@ -112,8 +109,6 @@ def _revoked(runtime: Runtime, task: Any, fence: int, why: str) -> NoReturn:
         )
     else:
         task.backend.mark_as_revoked(request.id, why, request=request, store_result=stored)
-    if request.guard_tells is not None:
-        runtime.keeper.told(request.id, fence)
     raise Ignore(why)
 
 

@@ -298,7 +298,7 @@ def _guarded_call(original: _Call) -> _Call:
             return eager.perform(self, body, args, kwargs)
         from .perform import perform
 
-        return perform(runtime, self, body, args, kwargs)
+        return perform(runtime, self, request, body, args, kwargs)
 
     setattr(__call__, _WRAPPED, original)
     return __call__

@@ -42,6 +42,7 @@ class Telling:
         try:
             self._backend.mark_as_done(task_id, result, request, *args, **kwargs)
             _unless_turned_away(self._backend, task_id, request)
+            self._told(task_id, request)
         except Exception as error:  # noqa: BLE001 - whatever ails the backend, the job has ended; it is told again
             _not_told(request, task_id, error)
 
@@ -55,9 +56,7 @@ class Telling:
         try:
             self._backend.mark_as_failure(task_id, exc, traceback, request=request, **kwargs)
             _unless_turned_away(self._backend, task_id, request)
-            # noted here and not only by the signal, which never comes if a hook (on_failure) raises before it
-            if request is not None and request.guard_tells is not None:
-                self._keeper.told(task_id, request.guard_tells)
+            self._told(task_id, request)
         except Exception as error:  # noqa: BLE001 - as above
             _not_told(request, task_id, error)
 
@@ -66,8 +65,14 @@ class Telling:
         try:
             self._backend.mark_as_revoked(task_id, reason, request=request, **kwargs)
             _unless_turned_away(self._backend, task_id, request)
+            self._told(task_id, request)
         except Exception as error:  # noqa: BLE001 - as above
             _not_told(request, task_id, error)
+
+    def _told(self, task_id: str, request: Any) -> None:
+        """Have it noted: the result is stored, the chord's part returned, the errbacks called."""
+        if request is not None and request.guard_tells is not None:
+            self._keeper.told(task_id, request.guard_tells)
 
 
 def _not_told(request: Any, task_id: str, error: Exception) -> None:

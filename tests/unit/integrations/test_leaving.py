@@ -117,7 +117,7 @@ def test_a_plain_delivery_beside_a_guarded_one_has_celerys_autoretry_and_the_gua
     monkeypatch.setattr(GuardedTask, "retry", retry)
     monkeypatch.setattr(
         "celery_guard.integrations.celery.perform.perform",
-        lambda runtime, task, body, args, kwargs: body(*args, **kwargs),
+        lambda runtime, task, request, body, args, kwargs: body(*args, **kwargs),
     )
     task = app.task(flaky, base=GuardedTask, name="flaky", shared=False, autoretry_for=(ConnectionError,))
 
