@@ -1,10 +1,12 @@
-"""The app of the benchmarks, plain or guarded, as the environment says; its jobs do nothing but be counted, and wait where they are told to."""
+"""The app of the benchmarks, plain or guarded, as the environment says; its jobs do nothing but be counted, and wait or ask where they are told to."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from celery.signals import worker_process_init
 
 from celery_guard import Guard, GuardedTask
 
+from .bare import asking
 from .tally import Tally
 
 GUARDED = os.environ["BENCH_KIND"] == "guarded"
 #: How long each body waits, in seconds.
 WAIT = float(os.environ.get("BENCH_WAIT", 0))
+#: Where each body writes twice, and does nothing else.
+ASKS = os.environ.get("BENCH_ASKS", "")
 tally = Tally(Path(os.environ["BENCH_TALLY"]))
 
 app = Celery("benchmarks.app", broker=os.environ["BENCH_BROKER"])
@@ -36,9 +41,18 @@ def place_of_process(**_: Any) -> None:
     tally.process = 1 + getattr(current_process(), "index", 0)
 
 
+@cache
+def ask() -> Callable[[], None]:
+    """How this process asks."""
+    return asking(ASKS)
+
+
 @app.task(base=kind)
 def nothing(number: int) -> None:
     """The job of most figures."""
+    if ASKS:
+        ask()()
+        ask()()
     if WAIT:
         time.sleep(WAIT)
     tally.count()

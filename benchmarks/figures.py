@@ -48,6 +48,13 @@ FIGURES = [
     ),
     Figure("worker-rabbitmq-redis", "… RabbitMQ, Redis store", 0.75, throughput.worker("rabbitmq", "redis")),
     Figure(
+        "bare-redis-postgresql", "plain Celery with bodies that write one number twice / with bodies that do nothing: Redis, PostgreSQL", None,
+        throughput.asking("redis", "postgresql"),
+    ),
+    Figure("bare-redis-redis", "… Redis, Redis", None, throughput.asking("redis", "redis")),
+    Figure("bare-rabbitmq-postgresql", "… RabbitMQ, PostgreSQL", None, throughput.asking("rabbitmq", "postgresql")),
+    Figure("bare-rabbitmq-redis", "… RabbitMQ, Redis", None, throughput.asking("rabbitmq", "redis")),
+    Figure(
         "worker-5ms-postgresql", "the same with bodies that wait for 5 ms: Redis broker, PostgreSQL store", None,
         throughput.worker("redis", "postgresql", throughput.WAIT),
     ),

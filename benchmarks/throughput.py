@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .bare import prepare
 from .cost import Cost
 from .lab import Kind, Lab
 from .options import Options
 from .rounds import compare
 
-__all__ = ["waiting", "worker"]
+__all__ = ["asking", "waiting", "worker"]
 
 #: How long a body waits that does: as long as one that asks a database or an API that is near.
 WAIT = 0.005
@@ -43,6 +44,28 @@ def waiting(lab: Lab, options: Options) -> dict[str, Any]:
         relay="none",
         results="ignored",
     )
+
+
+def asking(broker: str, store: str) -> Callable[[Lab, Options], dict[str, Any]]:
+    """Plain Celery beside itself: what its worker pays for bodies that write to a store twice. Here "guarded" is that one, and plain too."""
+
+    def measure(lab: Lab, options: Options) -> dict[str, Any]:
+        return compare(
+            options.rounds,
+            lambda: _drained(lab, options, "plain", broker, store, 0),
+            lambda: _asked(lab, options, broker, store),
+            relay="none",
+            results="ignored",
+        )
+
+    return measure
+
+
+def _asked(lab: Lab, options: Options, broker: str, store: str) -> Cost:
+    with lab.side("plain", broker, store) as side:
+        side.inside("fill", options.jobs)
+        prepare(side.store_url)
+        return side.with_(BENCH_ASKS=side.store_url).drain(options.jobs, relay=False)
 
 
 def _drained(lab: Lab, options: Options, kind: Kind, broker: str, store: str, wait: float) -> Cost:
