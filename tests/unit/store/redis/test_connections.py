@@ -1,0 +1,98 @@
+"""The connections of a Redis store: how many there are, which is taken, and which is trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from celery_guard.store.redis import connections
+from celery_guard.store.redis.connections import Connections
+
+
+class Wire:
+    """What a connection does, without a server."""
+
+    made = 0
+
+    def __init__(self, **options: Any) -> None:
+        Wire.made += 1
+        self.options = options
+        self.closed = 0
+        self.answer: bool | Exception = False
+
+    def can_read(self, timeout: float) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def disconnect(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wire, "made", 0)
+
+
+@pytest.fixture
+def few() -> Connections:
+    return Connections({"connection_class": Wire, "db": 3}, most=2, timeout=0.01)
+
+
+def test_none_is_made_before_it_is_needed_and_the_last_used_is_taken_first(few: Connections) -> None:
+    assert Wire.made == 0
+    one, other = few.take(), few.take()
+    few.give_back(one)
+    few.give_back(other)
+    assert [few.take() for _ in range(2)] == [other, one]
+    assert (Wire.made, one.options) == (2, {"db": 3})
+
+
+def test_who_finds_all_at_work_waits_and_is_told(few: Connections) -> None:
+    one = few.take()
+    few.take()
+    with pytest.raises(redis.ConnectionError, match="No connection available"):
+        few.take()
+    few.give_back(one)
+    assert few.take() is one
+
+
+def test_one_that_cannot_be_made_takes_no_place(few: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Wire, **_: Any) -> None:
+        raise redis.ConnectionError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Wire, "__init__", failing)
+        for _ in range(3):
+            with pytest.raises(redis.ConnectionError, match="^no$"):
+                few.take()
+    assert few.take() is not few.take()
+
+
+@pytest.mark.parametrize("answer", [True, redis.ConnectionError("gone"), OSError("gone")])
+def test_one_that_is_not_good_after_a_rest_connects_anew(
+    few: Connections, answer: bool | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_FRESH", -1.0)
+    one = few.take()
+    few.give_back(one)
+    assert (few.take(), one.closed) == (one, 0)
+    one.answer = answer
+    few.give_back(one)
+    assert (few.take(), one.closed) == (one, 1)
+
+
+def test_one_that_was_used_just_now_is_not_asked(few: Connections) -> None:
+    one = few.take()
+    one.answer = True
+    few.give_back(one)
+    assert (few.take(), one.closed) == (one, 0)
+
+
+def test_all_are_closed(few: Connections) -> None:
+    one, other = few.take(), few.take()
+    few.give_back(one)
+    few.close()
+    assert (one.closed, other.closed) == (1, 1)
