@@ -8,14 +8,12 @@ from typing import Any
 
 __all__ = ["asking", "prepare"]
 
-_TABLE = "bench_bare"
-
 
 def prepare(url: str) -> None:
     """Make what :func:`asking` writes to."""
     if not url.startswith("redis"):
         with _connection(url) as connection:
-            connection.execute(f"CREATE TABLE {_TABLE} (process integer PRIMARY KEY, asked bigint NOT NULL)")
+            connection.execute("CREATE TABLE bench_bare (process integer PRIMARY KEY, asked bigint NOT NULL)")
 
 
 def asking(url: str) -> Callable[[], None]:
@@ -28,7 +26,7 @@ def _redis(url: str) -> Callable[[], None]:
     from celery_guard.store.redis.connections import Connections
 
     connection = Connections({**address(url).options, "protocol": 2}, most=1, timeout=5).take()
-    command = "HINCRBY", _TABLE, os.getpid(), 1
+    command = "HINCRBY", "bench_bare", os.getpid(), 1
 
     def ask() -> None:
         connection.send_command(*command)
@@ -40,8 +38,8 @@ def _redis(url: str) -> Callable[[], None]:
 def _postgresql(url: str) -> Callable[[], None]:
     connection = _connection(url)
     cursor, mine = connection.cursor(), (os.getpid(),)
-    cursor.execute(f"INSERT INTO {_TABLE} VALUES (%s, 0)", mine)
-    words = f"UPDATE {_TABLE} SET asked = asked + 1 WHERE process = %s RETURNING asked"
+    cursor.execute("INSERT INTO bench_bare VALUES (%s, 0)", mine)
+    words = "UPDATE bench_bare SET asked = asked + 1 WHERE process = %s RETURNING asked"
 
     def ask() -> None:
         cursor.execute(words, mine, prepare=True)

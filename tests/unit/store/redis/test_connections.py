@@ -61,13 +61,14 @@ def test_who_finds_all_at_work_waits_and_is_told(few: Connections) -> None:
 
 def test_one_that_cannot_be_made_takes_no_place(few: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: Wire, **_: Any) -> None:
-        raise redis.ConnectionError("no")
+        raise redis.ConnectionError("no place")
 
     with monkeypatch.context() as patched:
         patched.setattr(Wire, "__init__", failing)
-        for _ in range(3):
-            with pytest.raises(redis.ConnectionError, match="^no$"):
-                few.take()
+        with pytest.raises(redis.ConnectionError, match="no place"):
+            few.take()
+        with pytest.raises(redis.ConnectionError, match="no place"):
+            few.take()
     assert few.take() is not few.take()
 
 
