@@ -153,6 +153,8 @@ class _Call:
         """``given`` with defaults filled in."""
         if self.signature is None:
             return self.given
+        if (simply := _bound_simply(self.signature, self.args, self.kwargs)) is not None:
+            return simply
         filled = self.signature.bind(*self.args, **self.kwargs)
         filled.apply_defaults()
         return filled.arguments
@@ -201,6 +203,28 @@ class _Call:
 
     def _missing(self, path: str, why: str) -> NoReturn:
         raise EnqueueError(f"{self.task_name}: the contract names {path!r}, but {why}. Nothing was enqueued.")
+
+
+def _bound_simply(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """As ``bind`` and ``apply_defaults`` for parameters that all may be given by name, in less than half of the time; None for any other call."""
+    found: dict[str, Any] = {}
+    given, named = len(args), 0
+    for place, (name, parameter) in enumerate(signature.parameters.items()):
+        kind = parameter.kind
+        if kind is not Parameter.POSITIONAL_OR_KEYWORD and kind is not Parameter.KEYWORD_ONLY:
+            return None
+        if place < given:
+            if kind is Parameter.KEYWORD_ONLY or name in kwargs:
+                return None
+            found[name] = args[place]
+        elif name in kwargs:
+            found[name] = kwargs[name]
+            named += 1
+        elif parameter.default is Parameter.empty:
+            return None
+        else:
+            found[name] = parameter.default
+    return found if named == len(kwargs) and given <= len(found) else None
 
 
 def _key_values(key: Key, call: _Call) -> dict[str, Any] | None:

@@ -46,6 +46,10 @@ class Alike:
         #: Whether the second message was what was worked out; None before it.
         self._proven: bool | None = None
 
+    def holds(self, app: Celery) -> bool:
+        """Whether the messages are worked out now."""
+        return self._proven is True and _by_celery_alone(app)
+
     def capture(self, app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:
         """As :func:`~.capture.capture`."""
         call = (name, {**options, **_OF_A_CALL})

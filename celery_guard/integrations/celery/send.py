@@ -33,6 +33,7 @@ from celery_guard.contract.shape import Wired
 from celery_guard.errors import EnqueueError, PayloadError
 from celery_guard.flow.context import running_job
 from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
+from celery_guard.job import event
 from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import Reason, State
@@ -253,8 +254,10 @@ class Sender:
         return self._handle(captured.result, answer)
 
     def _handles(self, gathered: Collected, answers: Sequence[Enqueued]) -> list[Any]:
+        heard = self._runtime.observers.hear(event.Enqueued)
         for job, answer in zip(gathered.jobs, answers, strict=True):
-            self._runtime.tell_enqueued(job, answer)
+            if heard or type(answer) is not Accepted:
+                self._runtime.tell_enqueued(job, answer)
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     def _handle(self, result: Any, answer: Enqueued) -> Any:

@@ -256,12 +256,18 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     def _collected(self, calls: Iterable[Any], options: Mapping[str, Any]) -> tuple[Collected, list[Any]]:
         from .alike import Alike
+        from .many import Many
 
         results = []
         with collecting(alike=Alike()) as collected:
+            many = Many(self, options, collected, at_hand=type(calls) in (list, tuple))
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
-                results.append(self.apply_async(args, kwargs, **options))
+                result = many.worked_out(args, kwargs)
+                if result is None:
+                    result = self.apply_async(args, kwargs, **options)
+                    many.learn(args, kwargs, result)
+                results.append(result)
         return collected, results
 
     def _retry_declared(self) -> bool:
