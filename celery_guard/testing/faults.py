@@ -91,7 +91,12 @@ class Faults:
         step.writes += 1
         place = f"{step.name}.{step.writes}"
         self._pass(f"{place}.before", step.ids)
-        yield
+        try:
+            yield
+        except BaseException:
+            # refused, by a file that is locked, say: it is made again, and is the same write
+            step.writes -= 1
+            raise
         self._pass(f"{place}.after", step.ids)
 
     def aims(self, id: str, step: str) -> bool:

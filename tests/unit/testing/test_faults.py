@@ -184,3 +184,16 @@ def test_a_process_dies_by_the_kernels_hand(tmp_path: Path) -> None:
 def test_without_its_variable_nothing_is_installed(tmp_path: Path) -> None:
     assert journey("plain", tmp_path).stdout.split() == ["succeeded", "True", "SqlStore"]
     assert {path.name for path in tmp_path.iterdir()} <= {"guard.db", "guard.db-wal", "guard.db-shm"}
+
+
+def test_a_write_that_is_refused_and_made_again_is_the_same_one(tmp_path: Path) -> None:
+    faults = Faults(tmp_path)
+    with faults.step("settle", [f"{RECORD}@1"]):
+        with pytest.raises(OSError, match="locked"), faults.write():
+            raise OSError("the file is locked")
+        for _ in range(2):
+            with faults.write():
+                pass
+    assert faults.recorded(f"{RECORD}@1") == [
+        "settle.before", "settle.1.before", "settle.1.before", "settle.1.after", "settle.2.before", "settle.2.after", "settle.after",
+    ]  # fmt: skip
