@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
+from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_fixed
 
 from celery_guard.errors import EnqueueError
 from celery_guard.flow.enqueue import enqueue
@@ -67,12 +68,13 @@ def adopt(runtime: Runtime, task: Any, envelope: Envelope | None) -> None:
 
 def _accepted(store: Store, job: NewJob) -> Enqueued:
     """Accept a job. While others take its key that is waited for: nobody is here to try again, and it may be this very message."""
-    (answer,) = enqueue(store, [job])
-    for _ in range(_LOOKS):
-        if not isinstance(answer, Busy):
-            break
-        time.sleep(_PAUSE)
-        (answer,) = enqueue(store, [job])
+    waits = Retrying(
+        retry=retry_if_result(lambda answer: isinstance(answer, Busy)),
+        wait=wait_fixed(_PAUSE),
+        stop=stop_after_attempt(_LOOKS),
+        retry_error_callback=lambda last: last.outcome.result() if last.outcome is not None else None,
+    )
+    answer: Enqueued = waits(lambda: enqueue(store, [job])[0])
     return answer
 
 
