@@ -38,7 +38,7 @@ from celery_guard.job.row import NewJob, StoredPayload
 from .alike import is_of
 from .attempt import Collected
 from .runtime import runtime_of
-from .uuids import random_uuid
+from .uuids import Uuids
 
 __all__ = ["Many"]
 
@@ -84,6 +84,7 @@ class Many:
         self._runtime = runtime_of(task.app)
         self._every = _LOOK_EVERY if at_hand else 1
         self._calls = 0
+        self._new_id = Uuids()
         self._kinds: dict[tuple[int, tuple[Any, ...]], _Kind | None] = {}
         #: What Celery and the guard went by when the kinds were learned.
         self._given: tuple[Any, ...] | None = None
@@ -104,7 +105,7 @@ class Many:
             if self._task.typing:
                 self._task.__header__(*args, **kwargs)
             who = identify(self._contract, self._contract.scope, self._signature, args, kwargs, secret=self._secret)
-            job = self._job(kind, args, kwargs, who, random_uuid(), time.time())
+            job = self._job(kind, args, kwargs, who, self._new_id(), time.time())
         except Exception:  # noqa: BLE001 - on the way through apply_async it is said what is wrong
             return None
         if job is None:

@@ -146,7 +146,7 @@ class Sender:
             members.add(job, captured.result, of_chord=bool(options.get("chord")))
             return captured.result
         answer = self._write([job], self._door())[0]
-        self._runtime.tell_enqueued(job, answer)
+        self._tell([job], [answer])
         span.answered(answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
 
@@ -254,11 +254,14 @@ class Sender:
         return self._handle(captured.result, answer)
 
     def _handles(self, gathered: Collected, answers: Sequence[Enqueued]) -> list[Any]:
+        self._tell(gathered.jobs, answers)
+        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
+
+    def _tell(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         heard = self._runtime.observers.hear(event.Enqueued)
-        for job, answer in zip(gathered.jobs, answers, strict=True):
+        for job, answer in zip(jobs, answers, strict=True):
             if heard or type(answer) is not Accepted:
                 self._runtime.tell_enqueued(job, answer)
-        return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     def _handle(self, result: Any, answer: Enqueued) -> Any:
         """Celery's handle, marked. A bare duplicate's handle is that of the job that holds the key."""

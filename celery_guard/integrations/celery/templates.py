@@ -24,7 +24,7 @@ from kombu.utils.uuid import uuid
 from celery_guard.job.row import Outgoing, StoredPayload
 
 from .alike import is_of
-from .uuids import random_uuid
+from .uuids import Uuids
 
 __all__ = ["Templates", "tag_at_little_cost", "templates_for"]
 
@@ -153,7 +153,7 @@ def templates_for(channel: Any, count: int) -> Templates | None:
 def tag_at_little_cost(channel: Any) -> None:
     """Have a virtual channel draw the tags of its deliveries many at a time, where it draws them as kombu does."""
     if _are_of(virtual, type(channel), ("_next_delivery_tag",)) and virtual.uuid is uuid:
-        channel._next_delivery_tag = random_uuid
+        channel._next_delivery_tag = Uuids()
 
 
 def _are_of(module: ModuleType, kind: type, names: Sequence[str]) -> bool:
