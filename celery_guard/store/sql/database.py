@@ -218,7 +218,7 @@ class Database:
         try:
             if begin is None and self._strict():
                 begin = self.traits.begin
-            cursor = session.cursor()
+            cursor = session.cursor(self.traits.kept)
             if begin is not None:
                 cursor.execute(begin)
             answer = work(CursorLink(self.texts, cursor), again)

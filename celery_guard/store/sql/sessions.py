@@ -6,6 +6,7 @@ to be reset, and are shorter than all that: they are given the pool's entry itse
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy.pool import QueuePool
@@ -48,12 +49,12 @@ class Taken:
         """The driver's connection."""
         return self._entry.dbapi_connection
 
-    def cursor(self) -> Any:
-        """The one cursor of the connection: making it anew costs the driver as much as a short statement."""
-        kept = self._entry.info
-        cursor = kept.get(_CURSOR)
+    def cursor(self, kept: Callable[[Any], Any]) -> Any:
+        """The one cursor of the connection: making it anew costs the driver as much as a short statement. ``kept`` makes it of a new one."""
+        info = self._entry.info
+        cursor = info.get(_CURSOR)
         if cursor is None:
-            cursor = kept[_CURSOR] = self.connection.cursor()
+            cursor = info[_CURSOR] = kept(self.connection.cursor())
         return cursor
 
     def invalidate(self, error: BaseException | None) -> None:

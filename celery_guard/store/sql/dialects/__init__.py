@@ -38,6 +38,8 @@ class Traits:
     engine_options: Callable[[URL], dict[str, Any]]
     #: Stands before a statement that locks rows, in a transaction of a caller's: it finds them as they are, whatever that has seen before.
     as_they_are: str = ""
+    #: The cursor to keep for as long as there is its connection, given a new one.
+    kept: Callable[[Any], Any] = lambda cursor: cursor
 
 
 def traits_of(name: str) -> Traits:

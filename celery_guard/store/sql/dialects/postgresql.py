@@ -46,6 +46,17 @@ def _greet(connection: Any, own: bool) -> None:
             connection.prepare_threshold = _PREPARE_AFTER
 
 
+def _kept(cursor: Any) -> Any:
+    """One that goes the short way to what is prepared, unless somebody who watches psycopg has given it cursors of their own."""
+    if getattr(cursor.connection, "prepare_threshold", None) is None:
+        return cursor
+    from psycopg import Cursor
+
+    from .prepared import PreparedCursor
+
+    return PreparedCursor(cursor.connection) if type(cursor) is Cursor else cursor
+
+
 def _local_end(connection: Any) -> tuple[str | None, int | None]:
     """Address and port of this end, as the server has to see them; none on a socket that has none."""
     with borrowed(connection.fileno()) as end:
@@ -86,4 +97,5 @@ TRAITS = Traits(
     is_duplicate=_is_duplicate,
     is_syntax_error=_is_syntax_error,
     engine_options=_engine_options,
+    kept=_kept,
 )

@@ -23,7 +23,7 @@ from celery_guard.testing.conformance.builders import LONG, keyed
 #: Psycopg remembers how it has translated a text only within these bounds.
 _REMEMBERED_LENGTH, _REMEMBERED_PARAMETERS = 4096, 50
 
-_AT_ONCE: list[tuple[Any, ...]] = [
+AT_ONCE: list[tuple[Any, ...]] = [
     *((accept.accept, *shape) for shape in product((False, True), repeat=4)),
     *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
     (run.claim_returning,),
@@ -42,7 +42,7 @@ def _texts(dialect: Dialect, shapes: list[tuple[Any, ...]]) -> Iterator[str]:
 
 
 def test_what_postgresql_runs_in_one_statement_stays_within_the_drivers_memory() -> None:
-    for sql in _texts(PGDialect_psycopg(), _AT_ONCE):  # type: ignore[no-untyped-call]
+    for sql in _texts(PGDialect_psycopg(), AT_ONCE):  # type: ignore[no-untyped-call]
         assert len(sql) < _REMEMBERED_LENGTH
         assert len(set(re.findall(r"%\((\w+)\)s", sql))) < _REMEMBERED_PARAMETERS
 
