@@ -144,13 +144,16 @@ class Database:
         for engine in (self._engine, self._bodies):
             engine.dispose()
 
-    def quick(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
-        """Run statements that are each a transaction."""
-        return self.repeated(lambda again: self._on_cursor(work, again, None), patience)
+    def quick(self, work: Callable[[Link, bool], T], patient: int = 1) -> T:
+        """Run statements that are each a transaction; ``patient`` times as long as anything else on errors that pass."""
+        try:
+            return self._on_cursor(work, False, None)
+        except Exception as error:  # noqa: BLE001 - raised there, or what it means
+            return self._once_more(lambda: self._on_cursor(work, True, None), error, patient)
 
-    def whole(self, work: Callable[[Link, bool], T], patience: Patience | None = None) -> T:
+    def whole(self, work: Callable[[Link, bool], T], patient: int = 1) -> T:
         """Run statements in one transaction on the driver's cursor."""
-        return self.repeated(lambda again: self._on_cursor(work, again, self.traits.begin), patience)
+        return self.repeated(lambda again: self._on_cursor(work, again, self.traits.begin), patient)
 
     def begin(self, work: Callable[[Connection, bool], T]) -> T:
         """Run statements in one transaction on a connection of SQLAlchemy's."""
@@ -172,20 +175,24 @@ class Database:
 
         return self.repeated(once)
 
-    def repeated(self, work: Callable[[bool], T], patience: Patience | None = None) -> T:
+    def repeated(self, work: Callable[[bool], T], patient: int = 1) -> T:
         """Run work on whatever connection it has, again as a whole while the driver's errors are transient."""
         try:
-            try:
-                return work(False)
-            except Exception as error:
-                if not self._passes(error):
-                    raise
-                return (patience or self.patience).repeat(lambda: work(True), self._passes, error)
-        except Exception as error:
-            said = explained(error, self._engine.dialect)
-            if said is error:
+            return work(False)
+        except Exception as error:  # noqa: BLE001 - raised there, or what it means
+            return self._once_more(lambda: work(True), error, patient)
+
+    def _once_more(self, work: Callable[[], T], error: Exception, patient: int) -> T:
+        """Repeat what has ended with an error, if that may pass; otherwise say what it means."""
+        try:
+            if not self._passes(error):
+                raise error
+            return self.patience.times(patient).repeat(work, self._passes, error)
+        except Exception as last:
+            said = explained(last, self._engine.dialect)
+            if said is last:
                 raise
-            raise said from error
+            raise said from last
 
     def _passes(self, error: BaseException) -> bool:
         return is_transient(error, self._engine.dialect)
@@ -218,10 +225,10 @@ class Database:
         try:
             if begin is None and self._strict():
                 begin = self.traits.begin
-            cursor = session.cursor(self.traits.kept)
+            link = session.link(self._link)
             if begin is not None:
-                cursor.execute(begin)
-            answer = work(CursorLink(self.texts, cursor), again)
+                link.begin(begin)
+            answer = work(link, again)
             if begin is not None:
                 session.connection.commit()
         except BaseException as error:
@@ -230,6 +237,9 @@ class Database:
         finally:
             session.give_back()
         return answer
+
+    def _link(self, connection: Any) -> CursorLink:
+        return CursorLink(self.texts, self.traits.kept(connection.cursor()))
 
     def _take(self) -> Taken:
         pool = self.engine.pool

@@ -11,10 +11,12 @@ from typing import Any
 
 from sqlalchemy.pool import QueuePool
 
+from .statement import CursorLink
+
 __all__ = ["Sessions", "Taken"]
 
 #: Where an entry of the pool keeps its connection's cursor: what is there is forgotten together with the connection.
-_CURSOR = "guard_cursor"
+_LINK = "guard_link"
 
 
 class Sessions(QueuePool):
@@ -49,13 +51,13 @@ class Taken:
         """The driver's connection."""
         return self._entry.dbapi_connection
 
-    def cursor(self, kept: Callable[[Any], Any]) -> Any:
-        """The one cursor of the connection: making it anew costs the driver as much as a short statement. ``kept`` makes it of a new one."""
-        info = self._entry.info
-        cursor = info.get(_CURSOR)
-        if cursor is None:
-            cursor = info[_CURSOR] = kept(self.connection.cursor())
-        return cursor
+    def link(self, make: Callable[[Any], CursorLink]) -> CursorLink:
+        """The one cursor of the connection, as statements see it: making it anew costs the driver as much as a short statement."""
+        kept = self._entry.info
+        link: CursorLink | None = kept.get(_LINK)
+        if link is None:
+            link = kept[_LINK] = make(self.connection)
+        return link
 
     def invalidate(self, error: BaseException | None) -> None:
         """Close the connection, which cannot be trusted any more."""

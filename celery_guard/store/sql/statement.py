@@ -113,11 +113,16 @@ class Link:
 
 
 class CursorLink(Link):
-    """The driver's own cursor. It neither begins nor ends a transaction."""
+    """The driver's own cursor. It ends no transaction, and begins none by itself."""
 
     def __init__(self, texts: Texts, cursor: Cursor) -> None:
         super().__init__(texts)
         self._cursor = cursor
+
+    def begin(self, words: str) -> None:
+        """Begin a transaction with these words."""
+        execute: Any = self._cursor.execute
+        execute(words)
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         text = self.texts.of(statement, *shape)

@@ -26,7 +26,6 @@ from celery_guard.job.verdict import Claimed, Enqueued
 from celery_guard.store.answers import NO_PROGRESS, Lease
 from celery_guard.store.calls import BATCH, SETTLE_PATIENCE, as_seen, batches, owner_of_this_claim
 from celery_guard.store.door import Door
-from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Backlog, Cancelled, Heartbeat, Quarantined, Renewal, Replayed
 
 from . import accept, count, people, relay, run, sweep
@@ -105,7 +104,7 @@ class SqlStore(SqlOperators):
     def settle(self, settlement: Settlement) -> bool:
         """Write an attempt's end, its result or failure, and what follows it, in one transaction."""
         try:
-            return self._settle(settlement, Compare.OWNER, self._database.patience.times(SETTLE_PATIENCE))
+            return self._settle(settlement, Compare.OWNER, SETTLE_PATIENCE)
         except StoreUnavailableError as error:
             if isinstance(error.__cause__, KeyBusy):
                 raise error.__cause__ from None
@@ -122,16 +121,14 @@ class SqlStore(SqlOperators):
         session = BodySession(self._database.bodies)
         return SqlTransaction(session, self._database.texts, self._notify, self._settled)
 
-    def _settle(
-        self, settlement: Settlement, compare: Compare, patience: Patience | None = None, **compared: Any
-    ) -> bool:
-        number = secrets.randbits(62)
+    def _settle(self, settlement: Settlement, compare: Compare, patient: int = 1, **compared: Any) -> bool:
+        number = 0 if settlement.failure is None else secrets.randbits(62)
 
         def write(link: Link, again: bool) -> run.Move:
             return run.settle(link, settlement, compare, notify=self._notify, again=again, number=number, **compared)
 
         alone = run.stands_alone(self._traits.one_statement, settlement)
-        moved = (self._database.quick if alone else self._database.whole)(write, patience)
+        moved = (self._database.quick if alone else self._database.whole)(write, patient)
         self._settled(settlement, moved)
         return moved is not run.Move.REFUSED
 

@@ -140,11 +140,11 @@ def test_an_end_that_is_committed_stands_though_those_who_waited_for_it_cannot_b
     written: list[bool] = []
     real = store._database.quick
 
-    def goes_away(work: Any, patience: Any = None) -> Any:
+    def goes_away(work: Any, *patient: Any) -> Any:
         # right after the settle
         if written:
             raise StoreUnavailableError("gone")
-        return real(work, patience)
+        return real(work, *patient)
 
     settled = store._settled
 
