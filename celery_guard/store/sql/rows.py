@@ -45,26 +45,12 @@ def granted(id: str, owner: str, row: Row) -> Granted:
         tenant, key, correlation_id, holder, root_id, created,
         interruptions, now,
     ) = row[:15]  # fmt: skip
+    remaining = None if deadline is None else duration(deadline - now)
+    # By place: with names it takes a third longer.
     return Granted(
-        id=id,
-        fence=fence,
-        owner=owner,
-        generation=generation,
-        attempts=attempts,
-        crashes=crashes,
-        retries=retries,
-        cancel=bool(cancel),
-        remaining=None if deadline is None else duration(deadline - now),
-        deadline=None if deadline is None else Instant(deadline),
-        age=duration(now - created),
-        tenant=tenant,
-        key=key,
-        correlation_id=correlation_id,
-        holder=holder,
-        root_id=root_id,
-        created=Instant(created),
-        interruptions=interruptions,
-    )
+        id, fence, owner, generation, attempts, crashes, retries, bool(cancel), remaining, deadline, duration(now - created),
+        tenant, key, correlation_id, holder, root_id, created, interruptions,
+    )  # fmt: skip
 
 
 def stored_failure(row: Row) -> StoredFailure:
