@@ -54,6 +54,8 @@ _PLAIN = (type(None), bool, int, float, str)
 _OF_TASKS = ("AsyncResult", "_get_exec_options", "shadow_name")
 #: How many calls are made between two looks at whether anybody has a hand in it, where no code of the caller's runs between them.
 _LOOK_EVERY = 100
+#: Of so many calls none could be worked out: Celery builds two messages, and two jobs of a kind go all the way behind the first.
+_FEW = 3
 #: So many kinds of calls are known at most.
 _MOST_KINDS = 100
 _DEEPEST = 20
@@ -76,12 +78,13 @@ class _Kind:
 
 
 class Many:
-    """The calls of one ``enqueue_many``: ``task`` is called with ``options``, and the jobs are ``gathered``."""
+    """The ``calls`` of one ``enqueue_many``: ``task`` is called with ``options``, and the jobs are ``gathered``."""
 
-    def __init__(self, task: Any, options: Mapping[str, Any], gathered: Collected, *, at_hand: bool) -> None:
+    def __init__(self, task: Any, calls: Any, options: Mapping[str, Any], gathered: Collected) -> None:
         self._task = task
         self._gathered = gathered
         self._runtime = runtime_of(task.app)
+        at_hand = type(calls) in (list, tuple)
         self._every = _LOOK_EVERY if at_hand else 1
         self._calls = 0
         self._new_id = Uuids()
@@ -92,7 +95,11 @@ class Many:
         self._signature: Signature | None = None
         self._secret: bytes | None = None
         self._limit = 0
-        self._possible = options.keys() <= _STEADY and all(isinstance(value, _PLAIN) for value in options.values())
+        self._possible = (
+            not (at_hand and len(calls) <= _FEW)
+            and options.keys() <= _STEADY
+            and all(isinstance(value, _PLAIN) for value in options.values())
+        )
 
     def worked_out(self, args: Any, kwargs: Any) -> Any:
         """The handle of the call, whose job is gathered; None where it has to go all the way."""

@@ -260,7 +260,7 @@ class GuardedTask(Task):  # type: ignore[misc]
 
         results = []
         with collecting(alike=Alike()) as collected:
-            many = Many(self, options, collected, at_hand=type(calls) in (list, tuple))
+            many = Many(self, calls, options, collected)
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
                 result = many.worked_out(args, kwargs)
