@@ -40,17 +40,25 @@ class soft_limit_deferred:
         self._ours = False
         if _applies():
             assert _SIGNAL is not None
-            self._ours = _SIGNAL not in signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
+            try:
+                self._ours = _SIGNAL not in signal.pthread_sigmask(signal.SIG_BLOCK, {_SIGNAL})
+            except BaseException:
+                # one that came just before is raised by the call itself, which has blocked those behind it
+                if not _deferred:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
+                raise
             _deferred = _deferred or self._ours
 
     def __exit__(self, *_: object) -> None:
         global _deferred
         if self._ours:
             assert _SIGNAL is not None
-            while _SIGNAL in signal.sigpending():
-                signal.sigwait({_SIGNAL})
-            _deferred = False
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
+            try:
+                while _SIGNAL in signal.sigpending():
+                    signal.sigwait({_SIGNAL})
+            finally:
+                _deferred = False
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
 
 
 class soft_limit_allowed:
