@@ -95,6 +95,7 @@ class Many:
         self._signature: Signature | None = None
         self._secret: bytes | None = None
         self._limit = 0
+        self._serializer: str | None = options.get("serializer")
         self._possible = (
             not (at_hand and len(calls) <= _FEW)
             and options.keys() <= _STEADY
@@ -211,7 +212,7 @@ class Many:
             and vars(app).get("send_task") is runtime.sender
             and not conf.task_always_eager
             and not (shape.models or shape.named or runtime.encryption.on or runtime.tracing.on or runtime.leaves(task))
-            and _is_kombus_json(task.serializer or conf.task_serializer)
+            and _is_kombus_json(self._serializer or task.serializer or conf.task_serializer)
         )
 
 

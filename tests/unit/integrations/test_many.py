@@ -265,11 +265,12 @@ def test_one_who_stands_before_the_door_is_passed_by_each(make_task: Callable[..
     assert len(called) == MANY
 
 
+@pytest.mark.parametrize("options", [{}, {"serializer": "of ones own"}], ids=["json", "by name"])
 def test_a_serializer_of_ones_own_is_called_for_each(
-    make_task: Callable[..., Any], sent: list[Any], monkeypatch: pytest.MonkeyPatch
+    make_task: Callable[..., Any], sent: list[Any], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     plain = kombu_json.dumps
-    name, (kind, encoding, _) = "json", registry._encoders["json"]
+    name, (kind, encoding, _) = options.get("serializer", "json"), registry._encoders["json"]
     called = []
 
     def dumps(value: Any, **options: Any) -> str:
@@ -277,7 +278,7 @@ def test_a_serializer_of_ones_own_is_called_for_each(
         return str(plain(value, **options))
 
     monkeypatch.setitem(registry._encoders, name, type(registry._encoders["json"])(kind, encoding, dumps))
-    made(make_task(), [{"x": n} for n in range(MANY)])
+    made(make_task(), [{"x": n} for n in range(MANY)], **options)
     assert len(called) >= MANY
     assert len(sent) == MANY
 
