@@ -25,12 +25,12 @@ def _redis(url: str) -> Callable[[], None]:
     from celery_guard.store.redis.address import address
     from celery_guard.store.redis.connections import Connections
 
-    connection = Connections({**address(url).options, "protocol": 2}, most=1, timeout=5).take()
+    place = Connections({**address(url).options, "protocol": 2}, most=1, timeout=5).take()
     command = "HINCRBY", "bench_bare", os.getpid(), 1
 
     def ask() -> None:
-        connection.send_command(*command)
-        connection.read_response()
+        place.connection.send_command(*command)
+        place.connection.read_response()
 
     return ask
 

@@ -83,10 +83,10 @@ def _note_redis_sessions() -> None:
     plain = Connections.take
 
     def noted(self: Connections) -> Any:
-        connection = plain(self)
-        connection.send_command("CLIENT", "ID")
-        mark(f"session {os.getpid()} {connection.read_response()}")
-        return connection
+        place = plain(self)
+        place.connection.send_command("CLIENT", "ID")
+        mark(f"session {os.getpid()} {place.connection.read_response()}")
+        return place
 
     Connections.take = noted  # type: ignore[method-assign]
 

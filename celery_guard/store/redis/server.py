@@ -103,21 +103,26 @@ class Server:
 
     def _ask(self, command: Sequence[Any]) -> Any:
         connections = self.connections
-        connection = connections.take()
+        place = connections.take()
+        connection = place.connection
         try:
+            place.unread = True
             connection.send_command(*command)
-            return connection.read_response()
+            answer = connection.read_response()
+            place.unread = False
+            return answer
         except redis.exceptions.ReadOnlyError:
             # It was the primary once; the name may lead to another by now.
             connection.disconnect()
             raise
         except ResponseError:
+            place.unread = False
             raise
         except BaseException:
             connection.disconnect()
             raise
         finally:
-            connections.give_back(connection)
+            connections.give_back(place)
 
     # -- connections --------------------------------------------------------------------------------------------------
 

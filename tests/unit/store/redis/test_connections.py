@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -47,16 +49,15 @@ def test_none_is_made_before_it_is_needed_and_the_last_used_is_taken_first(few: 
     few.give_back(one)
     few.give_back(other)
     assert [few.take() for _ in range(2)] == [other, one]
-    assert (Wire.made, one.options) == (2, {"db": 3})
+    assert (Wire.made, one.connection.options) == (2, {"db": 3})
 
 
 def test_who_finds_all_at_work_waits_and_is_told(few: Connections) -> None:
-    one = few.take()
-    few.take()
+    one, other = few.take(), few.take()
     with pytest.raises(redis.ConnectionError, match="No connection available"):
         few.take()
     few.give_back(one)
-    assert few.take() is one
+    assert few.take() is one is not other
 
 
 def test_one_that_cannot_be_made_takes_no_place(few: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,8 @@ def test_one_that_cannot_be_made_takes_no_place(few: Connections, monkeypatch: p
             few.take()
         with pytest.raises(redis.ConnectionError, match="no place"):
             few.take()
-    assert few.take() is not few.take()
+    one, other = few.take(), few.take()
+    assert one.connection is not other.connection
 
 
 @pytest.mark.parametrize("answer", [True, redis.ConnectionError("gone"), OSError("gone")])
@@ -79,21 +81,62 @@ def test_one_that_is_not_good_after_a_rest_connects_anew(
     monkeypatch.setattr(connections, "_FRESH", -1.0)
     one = few.take()
     few.give_back(one)
-    assert (few.take(), one.closed) == (one, 0)
-    one.answer = answer
+    assert (few.take(), one.connection.closed) == (one, 0)
+    one.connection.answer = answer
     few.give_back(one)
-    assert (few.take(), one.closed) == (one, 1)
+    assert (few.take(), one.connection.closed) == (one, 1)
 
 
 def test_one_that_was_used_just_now_is_not_asked(few: Connections) -> None:
     one = few.take()
-    one.answer = True
+    one.connection.answer = True
     few.give_back(one)
-    assert (few.take(), one.closed) == (one, 0)
+    assert (few.take(), one.connection.closed) == (one, 0)
 
 
 def test_all_are_closed(few: Connections) -> None:
     one, other = few.take(), few.take()
     few.give_back(one)
     few.close()
-    assert (one.closed, other.closed) == (1, 1)
+    assert (one.connection.closed, other.connection.closed) == (1, 1)
+
+
+def test_a_place_that_was_lost_is_free_and_its_connection_closed(few: Connections) -> None:
+    wires = [few.take().connection for _ in range(6)]
+    assert Wire.made == 1
+    assert {id(wire) for wire in wires} == {id(wires[0])}
+    assert wires[0].closed == 6
+    one, other = few.take(), few.take()
+    with pytest.raises(redis.ConnectionError, match="No connection available"):
+        few.take()
+    assert one.connection is not other.connection
+
+
+def test_one_with_an_answer_that_was_not_read_connects_anew(few: Connections) -> None:
+    one = few.take()
+    one.unread = True
+    few.give_back(one)
+    assert few.take() is one
+    assert (one.connection.closed, one.unread) == (1, False)
+
+
+def test_who_waits_is_woken_by_whoever_gives_back(few: Connections) -> None:
+    few = Connections({"connection_class": Wire}, most=1, timeout=60)
+    with ThreadPoolExecutor(4) as threads:
+
+        def turn(_: int) -> int:
+            place = few.take()
+            time.sleep(0)
+            few.give_back(place)
+            return id(place)
+
+        assert len(set(threads.map(turn, range(400)))) == 1
+
+
+def test_those_of_nobody_are_closed() -> None:
+    few = Connections({"connection_class": Wire}, most=2, timeout=0.01)
+    place = few.take()
+    wire = place.connection
+    few.give_back(place)
+    del place, few
+    assert wire.closed == 1
