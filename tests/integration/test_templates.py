@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -112,6 +113,10 @@ BATCHES: dict[str, Callable[[], list[Outgoing]]] = {
         *(row(id, queue="foo", routing_key=id, properties={"correlation_id": "foo"}) for id in ("bar", *"abcdefgh")),
     ],
     "ids that no JSON shows as they are": lambda: [row(f'a"{n}\\ü') for n in range(COUNT)],
+    "an id that is empty": lambda: [row() if n % 4 else replace(row(), id="") for n in range(COUNT)],
+    "headers that no UTF-8 can hold as they are": lambda: [
+        row(headers='{"retries": 0, "of": "\ud83d"}' if n == 7 else None) for n in range(COUNT)
+    ],
     "headers in another order": lambda: [row(headers={"retries": 0, "n": n}) for n in range(COUNT)],
     "headers without retries": lambda: [row(headers={"n": n}) for n in range(COUNT)],
     "without a declaration": lambda: [row(declare=False) for _ in range(COUNT)],

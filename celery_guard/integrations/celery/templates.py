@@ -93,6 +93,8 @@ class Templates:
 
 def _kind(id: str, delivery: str) -> tuple[str, str]:
     """Where the id is at more places than one, the kind is this message's alone."""
+    if not id:
+        return delivery, id
     before, _, behind = delivery.partition(id)
     return (delivery, id) if id in behind else (before, behind)
 
@@ -103,7 +105,8 @@ def _is_whole(row: Outgoing, payload: StoredPayload) -> bool:
         headers, end = _decode(payload.headers)
     except (ValueError, RecursionError):
         return False
-    if type(headers) is not dict or end != len(payload.headers):
+    # kombu's own are all ASCII, and what is not may be more than can be sent
+    if type(headers) is not dict or end != len(payload.headers) or not payload.headers.isascii():
         return False
     retries = headers.get("retries")
     return type(retries) is int and retries == row.retries
