@@ -15,7 +15,7 @@ from celery import Celery
 from kombu import Exchange, Producer, Queue
 
 from celery_guard.errors import JobFailed
-from celery_guard.integrations.celery import publisher
+from celery_guard.integrations.celery import publisher, templates
 from celery_guard.integrations.celery.publisher import BrokerPublisher
 from celery_guard.job.row import Outgoing, StoredPayload
 from celery_guard.job.state import Kind, Reason, State
@@ -198,3 +198,16 @@ def test_a_patch_of_what_publishes_is_called_for_each(
     monkeypatch.setattr(Producer, "publish", functools.wraps(plain)(publish) if wraps else publish)
     published(make_app(), [row() for _ in range(COUNT)])
     assert len(seen) == COUNT
+
+
+@pytest.mark.parametrize("part", ["filled", "learn"])
+def test_kombu_builds_the_rest_where_the_short_way_fails(
+    make_app: Callable[..., Celery], built: list[str], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a fault of its own")
+
+    monkeypatch.setattr(templates.Templates, part, fails)
+    rows = [row() for _ in range(COUNT)]
+    assert published(make_app(), rows).sent == tuple(each.id for each in rows)
+    assert built == [each.id for each in rows]

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
+
+from billiard.exceptions import SoftTimeLimitExceeded
 
 __all__ = ["greenlet_killed", "greenlet_timed_out", "soft_limit_allowed", "soft_limit_deferred"]
 
@@ -58,7 +61,9 @@ class soft_limit_deferred:
                     signal.sigwait({_SIGNAL})
             finally:
                 _deferred = False
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
+                with suppress(SoftTimeLimitExceeded):
+                    # the call raises one that came since then; it is dropped, too
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {_SIGNAL})
 
 
 class soft_limit_allowed:

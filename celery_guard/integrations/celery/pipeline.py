@@ -7,6 +7,7 @@ answer is given to the message that it is about.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery_guard.flow.relay import Published
@@ -15,6 +16,8 @@ from celery_guard.job.row import Outgoing
 from .templates import Templates
 
 __all__ = ["Pipeline", "server_is_out"]
+
+logger = logging.getLogger("celery_guard.relay")
 
 #: Answers of a server that takes no message from anybody now: those that redis-py has a class for, and the words of the others.
 _OUT_KINDS = frozenset(
@@ -42,7 +45,11 @@ class Pipeline:
 
     def fill(self, row: Outgoing) -> bool:
         """Put a message in that kombu need not build; False where it has to."""
-        message = None if self._templates is None else self._templates.filled(row)
+        try:
+            message = None if self._templates is None else self._templates.filled(row)
+        except Exception as error:  # noqa: BLE001 - whatever it is, kombu does not need it
+            self._without_templates(row, error)
+            return False
         if message is None:
             return False
         pipeline = self._batch.state.session.pipeline
@@ -58,9 +65,17 @@ class Pipeline:
         pipeline = session.pipeline
         if self._templates is not None:
             begin = self._ends[-1][1] if self._ends else 0
-            self._templates.learn(row, pipeline.command_stack[begin:], getattr(pipeline, "global_keyprefix", ""))
+            try:
+                self._templates.learn(row, pipeline.command_stack[begin:], getattr(pipeline, "global_keyprefix", ""))
+            except Exception as error:  # noqa: BLE001 - as above
+                self._without_templates(row, error)
         self._ends.append((row.id, len(pipeline.command_stack)))
         return True
+
+    def _without_templates(self, row: Outgoing, error: Exception) -> None:
+        """Have kombu build the rest of the batch: it is the way that always goes."""
+        self._templates = None
+        logger.warning("job %s: its message could not be put together, kombu builds it: %r", row.id, error)
 
     def execute(self) -> Published:
         """Send what is in, and say of each message what became of it. Raises redis-py's connection errors."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from billiard.exceptions import SoftTimeLimitExceeded
 
 from celery_guard.integrations.celery import limits
 from celery_guard.integrations.celery.limits import soft_limit_allowed, soft_limit_deferred
@@ -108,3 +109,15 @@ def test_one_that_comes_while_it_is_deferred_is_dropped() -> None:
         assert signal.SIGUSR1 in signal.sigpending()
     assert not signal.sigpending()
     assert not is_blocked()
+
+
+def test_one_that_comes_when_nothing_is_waiting_any_more_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strike(*_: Any) -> None:
+        raise SoftTimeLimitExceeded
+
+    signal.signal(signal.SIGUSR1, strike)
+    monkeypatch.setattr(signal, "sigpending", set)
+    with soft_limit_deferred():
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+    assert not is_blocked()
+    assert not limits._deferred

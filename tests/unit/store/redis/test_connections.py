@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -140,3 +142,29 @@ def test_those_of_nobody_are_closed() -> None:
     few.give_back(place)
     del place, few
     assert wire.closed == 1
+
+
+GREENLETS = """
+import eventlet
+eventlet.monkey_patch()
+from celery_guard.store.redis.connections import Connections
+
+class Wire:
+    def disconnect(self):
+        pass
+
+few = Connections({"connection_class": Wire}, most=1, timeout=20)
+held = few.take()
+second = eventlet.spawn(few.take)
+eventlet.sleep(0)
+few.give_back(held)
+print(second.wait() is held)
+"""
+
+
+def test_a_greenlet_of_eventlets_that_waits_lets_the_others_go_on() -> None:
+    pytest.importorskip("eventlet")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", GREENLETS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "True", done.stderr
