@@ -33,7 +33,6 @@ from celery_guard.contract.shape import Wired
 from celery_guard.errors import EnqueueError, PayloadError
 from celery_guard.flow.context import running_job
 from celery_guard.flow.enqueue import Draft, aenqueue, carry, enqueue, prepare
-from celery_guard.job import event
 from celery_guard.job.refusal import explain_refusal
 from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import Reason, State
@@ -258,7 +257,10 @@ class Sender:
         return [self._handle(result, answer) for result, answer in zip(gathered.results, answers, strict=True)]
 
     def _tell(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        heard = self._runtime.observers.hear(event.Enqueued)
+        # a process that only declares tasks needs none of it
+        from celery_guard.job.event import Enqueued as Told
+
+        heard = self._runtime.observers.hear(Told)
         for job, answer in zip(jobs, answers, strict=True):
             if heard or type(answer) is not Accepted:
                 self._runtime.tell_enqueued(job, answer)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -162,8 +163,8 @@ print(second.wait() is held)
 """
 
 
+@pytest.mark.skipif(find_spec("eventlet") is None, reason="needs eventlet")
 def test_a_greenlet_of_eventlets_that_waits_lets_the_others_go_on() -> None:
-    pytest.importorskip("eventlet")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", GREENLETS], capture_output=True, text=True, timeout=60, check=False
     )
