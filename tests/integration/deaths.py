@@ -114,7 +114,7 @@ class Deaths:
     def recorded(self, case: Case) -> list[str]:
         """The points it passed in a child; of a chord's members the longer way, which is that of the one that came last."""
         ways = [[point for point in self.faults.recorded(id) if point.startswith(_CHILD)] for id in case.ids]
-        return max(ways, key=len)
+        return max(map(_of_one_delivery, ways), key=len)
 
     def rest(self, seconds: float = 100, expected: int = 0) -> None:
         """Wait until all that is to come has come, and was told. What is missing by then is missing in :meth:`left`."""
@@ -207,3 +207,9 @@ def life_before(points: list[str], aim: str) -> str:
 def _settling(points: list[str]) -> str:
     """The point right behind the write with which the end of the attempt counts: the last one of settle, or of commit."""
     return [point for point in points if re.fullmatch(r"(settle|commit)\.\d+\.after", point)][-1]
+
+
+def _of_one_delivery(points: list[str]) -> list[str]:
+    """Without the claims of messages that came once more, which found the job taken: on a busy machine a relay may send one again."""
+    claimed = points.index("claim.after") + 1 if "claim.after" in points else len(points)
+    return points[:claimed] + [point for point in points[claimed:] if not point.startswith("claim.")]
