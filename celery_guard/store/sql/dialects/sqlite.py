@@ -33,6 +33,9 @@ _BUSY_TIMEOUT = 5
 def _greet(connection: Any, own: bool) -> None:
     cursor = connection.cursor()
     try:
+        if not own:
+            # nobody repeats what a body writes: it waits as long as the store is patient with its own (milliseconds)
+            cursor.execute("PRAGMA busy_timeout = 15000")
         cursor.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
         # A file that has no log yet, and that somebody writes just now: whoever connects next makes it.

@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +139,7 @@ def test_the_pool_is_the_bound_and_a_full_one_is_unavailable(store_url: str) -> 
 _FORK = """
 import os, sys
 from datetime import timedelta
+from pathlib import Path
 from celery_guard.job.verdict import Granted
 from celery_guard.store.sql import open_store
 from celery_guard.testing.conformance.builders import new_job
@@ -256,3 +259,13 @@ def test_relays_share_the_work_where_locked_rows_cannot_be_passed_over(store: Sq
     rest = taken_ids(store, token="relay-9", limit=30)
     found = [id for ids in (*taken, rest) for id in ids]
     assert sorted(found) == sorted(job.id for job in jobs)
+
+
+def test_on_sqlite_a_body_waits_for_a_writer_as_long_as_the_store_is_patient(tmp_path: Path) -> None:
+    with closing(SqlStore(f"sqlite:///{tmp_path / 'guard.db'}")) as store:
+        database = store._database
+        waits = []
+        for engine in (database.engine, database.bodies):
+            with engine.connect() as connection:
+                waits.append(connection.exec_driver_sql("PRAGMA busy_timeout").scalar())
+        assert waits == [5000, database.patience.seconds * 1000]
