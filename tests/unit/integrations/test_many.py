@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from celery import VERSION as celery_version
 from celery import Celery, Task
 from celery import signals as celery_signals
 from kombu.serialization import registry
@@ -295,7 +296,8 @@ def test_what_the_callers_own_code_changes_between_two_calls_holds_from_there_on
 
     fast = made(add, calls())
     said = [json.loads(job.payload.headers)["ignore_result"] for job in fast[0]]
-    assert said == [False] * MANY + [True] * MANY + [False] * MANY
+    # before 5.7 Celery wrote into the header what the call said, and nothing of the task
+    assert said == [False] * MANY + [celery_version >= (5, 7)] * MANY + [False] * MANY
     all_the_way(monkeypatch)
     assert fast == made(add, calls())
 
