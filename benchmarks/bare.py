@@ -50,7 +50,5 @@ def _postgresql(url: str) -> Callable[[], None]:
 
 def _connection(url: str) -> Any:
     import psycopg
-    from sqlalchemy.engine import make_url
 
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    return psycopg.connect(plain, autocommit=True)
+    return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)

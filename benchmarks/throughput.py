@@ -53,7 +53,7 @@ def asking(broker: str, store: str) -> Callable[[Lab, Options], dict[str, Any]]:
         return compare(
             options.rounds,
             lambda: _drained(lab, options, "plain", broker, store, 0),
-            lambda: _asked(lab, options, broker, store),
+            lambda: _drained(lab, options, "plain", broker, store, 0, asks=True),
             relay="none",
             results="ignored",
         )
@@ -61,14 +61,12 @@ def asking(broker: str, store: str) -> Callable[[Lab, Options], dict[str, Any]]:
     return measure
 
 
-def _asked(lab: Lab, options: Options, broker: str, store: str) -> Cost:
-    with lab.side("plain", broker, store) as side:
-        side.inside("fill", options.jobs)
-        prepare(side.store_url)
-        return side.with_(BENCH_ASKS=side.store_url).drain(options.jobs, relay=False)
-
-
-def _drained(lab: Lab, options: Options, kind: Kind, broker: str, store: str, wait: float) -> Cost:
+def _drained(
+    lab: Lab, options: Options, kind: Kind, broker: str, store: str, wait: float, *, asks: bool = False
+) -> Cost:
     with lab.side(kind, broker, store) as side:
         side.inside("fill", options.jobs)
-        return side.with_(BENCH_WAIT=str(wait)).drain(options.jobs, relay=False)
+        if asks:
+            prepare(side.store_url)
+        asked = side.store_url if asks else ""
+        return side.with_(BENCH_WAIT=str(wait), BENCH_ASKS=asked).drain(options.jobs, relay=False)

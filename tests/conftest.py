@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import _state
+from kombu import Producer
 
 from celery_guard.testing.databases import database, empty
 from celery_guard.testing.services import MARIADB, POSTGRESQL, RABBITMQ, REDIS
@@ -74,3 +77,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(params=[True, False], ids=["wrapped", "replaced"])
+def patched_publish(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The bodies that go through a patch of kombu's ``publish``, such as monitoring agents make."""
+    plain, seen = Producer.publish, []
+
+    def publish(self: Any, body: Any, *args: Any, **options: Any) -> Any:
+        seen.append(body)
+        return plain(self, body, *args, **options)
+
+    monkeypatch.setattr(Producer, "publish", functools.wraps(plain)(publish) if request.param else publish)
+    return seen

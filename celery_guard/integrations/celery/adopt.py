@@ -71,7 +71,7 @@ def _accepted(store: Store, job: NewJob) -> Enqueued:
     waits = Retrying(
         retry=retry_if_result(lambda answer: isinstance(answer, Busy)),
         wait=wait_fixed(_PAUSE),
-        stop=stop_after_attempt(_LOOKS),
+        stop=stop_after_attempt(1 + _LOOKS),
         retry_error_callback=lambda last: last.outcome.result() if last.outcome is not None else None,
     )
     answer: Enqueued = waits(lambda: enqueue(store, [job])[0])

@@ -77,7 +77,7 @@ class EagerRun:
         contract = _with_a_bound(with_limits_of_call(contract, request.timelimit))
         while True:
             request.guard_body_called = False
-            body = EagerBody(self, task, request, contract, inner, args, kwargs)
+            body = EagerBody(self, task, contract, inner, args, kwargs)
             delivery = Delivery(
                 request.id, task.name, contract, str(request.hostname), tells_success=False, tells_failure=False,
                 hidden=body.hidden,
@@ -131,16 +131,9 @@ class EagerBody(CeleryBody):
     """A body that is run by the caller itself."""
 
     def __init__(
-        self,
-        run: EagerRun,
-        task: Any,
-        request: Any,
-        contract: Effective,
-        inner: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
+        self, run: EagerRun, task: Any, contract: Effective, inner: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
-        super().__init__(run.runtime, task, request, contract, inner, args, kwargs)
+        super().__init__(run.runtime, task, run.request, contract, inner, args, kwargs)
         self._run = run
 
     def run(self, job: RunningJob) -> Outcome:

@@ -105,7 +105,7 @@ def _accept_many(link: Link, jobs: Sequence[NewJob], places: Sequence[int], noti
 
 def _plain(new: NewJob, place: int) -> dict[str, Any]:
     """A new job as JSON has it."""
-    values = dict(zip(_NAMES, _values(new).values(), strict=True))
+    values = {name.rstrip("_"): value for name, value in _values(new).items()}
     values["held_key"], values["place"] = new.key, place
     values["body"] = b64encode(new.payload.body).decode("ascii")
     return values
@@ -233,10 +233,3 @@ def _values(new: NewJob) -> dict[str, Any]:
         "headers_": new.payload.headers,
         "delivery_": new.payload.delivery,
     }
-
-
-#: The same values by the names that they have in JSON, in the same order.
-_NAMES = (
-    "id", "task", "queue", "priority", "tenant", "kind", "key_hash", "fingerprint", "holder", "reason", "delay", "in_broker",
-    "deadline", "deadline_in", "parent_id", "root_id", "group_id", "correlation_id", "schedule", "body", "headers", "delivery",
-)  # fmt: skip

@@ -146,10 +146,7 @@ class Database:
 
     def quick(self, work: Callable[[Link, bool], T], patient: int = 1) -> T:
         """Run statements that are each a transaction; ``patient`` times as long as anything else on errors that pass."""
-        try:
-            return self._on_cursor(work, False, None)
-        except Exception as error:  # noqa: BLE001 - raised there, or what it means
-            return self._once_more(lambda: self._on_cursor(work, True, None), error, patient)
+        return self.repeated(lambda again: self._on_cursor(work, again, None), patient)
 
     def whole(self, work: Callable[[Link, bool], T], patient: int = 1) -> T:
         """Run statements in one transaction on the driver's cursor."""
@@ -178,21 +175,17 @@ class Database:
     def repeated(self, work: Callable[[bool], T], patient: int = 1) -> T:
         """Run work on whatever connection it has, again as a whole while the driver's errors are transient."""
         try:
-            return work(False)
-        except Exception as error:  # noqa: BLE001 - raised there, or what it means
-            return self._once_more(lambda: work(True), error, patient)
-
-    def _once_more(self, work: Callable[[], T], error: Exception, patient: int) -> T:
-        """Repeat what has ended with an error, if that may pass; otherwise say what it means."""
-        try:
-            if not self._passes(error):
-                raise error
-            return self.patience.times(patient).repeat(work, self._passes, error)
-        except Exception as last:
-            said = explained(last, self._engine.dialect)
-            if said is last:
+            try:
+                return work(False)
+            except Exception as error:
+                if not self._passes(error):
+                    raise
+                return self.patience.times(patient).repeat(lambda: work(True), self._passes, error)
+        except Exception as error:
+            said = explained(error, self._engine.dialect)
+            if said is error:
                 raise
-            raise said from last
+            raise said from error
 
     def _passes(self, error: BaseException) -> bool:
         return is_transient(error, self._engine.dialect)

@@ -15,7 +15,7 @@ from .statement import CursorLink
 
 __all__ = ["Sessions", "Taken"]
 
-#: Where an entry of the pool keeps its connection's cursor: what is there is forgotten together with the connection.
+#: Where an entry of the pool keeps its connection's link: what is there is forgotten together with the connection.
 _LINK = "guard_link"
 
 
