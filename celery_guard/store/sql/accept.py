@@ -188,6 +188,8 @@ class _Acceptance:
         new = self._new
         if found.id == new.id and found.state is State.PENDING and found.reason == Reason.HANDED_OVER:
             return self._carry_on(found, values)
+        if self._again and found.id == new.id and self._came_back(found, values):
+            return Accepted(new.id)
         if found.fingerprint != new.fingerprint:
             return Conflict(new.id, found.id, found.state)
         if found.id == new.id:
@@ -202,10 +204,17 @@ class _Acceptance:
     def _carry_on(self, found: _Found, values: Mapping[str, Any]) -> Enqueued:
         """The job handed itself over to others, the last of whom brings its id back: it goes on with this message."""
         values = {**values, "generation_": found.generation + 1}
-        if not self._link.changed(statements.carry_on, values):
-            return Duplicate(self._new.id, self._new.id, found.state)
-        self._link.changed(statements.carry_on_payload, values)
-        return Accepted(self._new.id)
+        if self._link.traits.one_statement:
+            carried_on = bool(self._link.rows(statements.carry_on_at_once, values, self._notify))
+        else:
+            carried_on = bool(self._link.changed(statements.carry_on, values))
+            if carried_on:
+                self._link.changed(statements.carry_on_payload, values)
+        return Accepted(self._new.id) if carried_on else Duplicate(self._new.id, self._new.id, found.state)
+
+    def _came_back(self, found: _Found, values: Mapping[str, Any]) -> bool:
+        """Whether an earlier try has brought it back: the row keeps the fingerprint of the call that was handed over."""
+        return found.generation > 0 and bool(self._link.rows(statements.came_back, values))
 
 
 def _values(new: NewJob) -> dict[str, Any]:

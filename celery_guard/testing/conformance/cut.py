@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from celery_guard.job.letter import Edit
-from celery_guard.job.row import Attempt
-from celery_guard.job.state import State
+from celery_guard.job.row import Attempt, NewJob, Outgoing
+from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Granted
 from celery_guard.store.protocol import Cancelled, Store
 from celery_guard.testing.wire import Wire
@@ -24,6 +24,7 @@ from .builders import (
     NONE,
     SOON,
     dead,
+    digest,
     failure,
     keyed,
     new_id,
@@ -89,6 +90,29 @@ class TestCut:
             return [keyed(key), keyed(key, in_canvas=True)]
 
         self._everywhere(store, wired, answers, prepare, lambda cut, jobs: cut.enqueue(jobs), check)
+
+    def test_an_id_that_comes_back(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
+        """A relay never finds its row without the message that it goes on with."""
+        seen: list[Outgoing] = []
+
+        def prepare(store: Store) -> NewJob:
+            job = new_job(fingerprint=digest("a call"))
+            assert store.settle(
+                retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, charged=False, retried=False)
+            )
+            return new_job(id=job.id, payload=payload(b"second"), fingerprint=digest("another call"))
+
+        def check(store: Store, back: NewJob, said: Any) -> None:
+            assert said == [Accepted(back.id)]
+            seen.extend(take(store))
+            assert [(row.id, row.generation, row.payload) for row in seen] == [(back.id, 1, back.payload)] * len(seen)
+            assert seen
+            seen.clear()
+
+        self._everywhere(
+            store, wired, answers, prepare, lambda cut, back: cut.enqueue([back]), check,
+            lambda store, back: seen.extend(take(store, hold=NONE)),
+        )  # fmt: skip
 
     def test_a_claim(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def prepare(store: Store) -> str:

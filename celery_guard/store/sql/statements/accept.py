@@ -49,7 +49,9 @@ __all__ = [
     "accept_many",
     "accept_payload",
     "call",
+    "came_back",
     "carry_on",
+    "carry_on_at_once",
     "carry_on_payload",
     "find",
     "has_store",
@@ -285,6 +287,29 @@ def carry_on() -> Update:
 def carry_on_payload() -> Insert:
     """The message of a job that came back."""
     return _insert_payload(given("generation", Integer))
+
+
+def carry_on_at_once(notify: bool) -> Select[Any]:
+    """PostgreSQL: :func:`carry_on`, :func:`carry_on_payload` and the wake-up in one statement; answers with one row where it was moved."""
+    moved = carry_on().returning(job.c.id, job.c.generation).cte("moved")
+    message = _message()
+    letter = insert(payload).from_select(
+        ["job", "generation", *message],
+        select(moved.c.id, moved.c.generation, *message.values()),
+        include_defaults=False,
+    )
+    called = func.pg_notify(CHANNEL, "") if notify else null()
+    return select(moved.c.id, called).add_cte(letter.cte("letter"))
+
+
+def came_back() -> Select[Any]:
+    """Whether a later generation of this job has this very message."""
+    return select(payload.c.generation).where(
+        payload.c.job == given("id"),
+        payload.c.generation > literal_column("0"),
+        payload.c.body == given("body", LargeBinary),
+        payload.c.headers == given("headers"),
+    )
 
 
 def _insert_payload(generation: ColumnElement[int]) -> Insert:

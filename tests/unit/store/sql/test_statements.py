@@ -25,6 +25,7 @@ _REMEMBERED_LENGTH, _REMEMBERED_PARAMETERS = 4096, 50
 
 AT_ONCE: list[tuple[Any, ...]] = [
     *((accept.accept, *shape) for shape in product((False, True), repeat=4)),
+    *((accept.carry_on_at_once, notify) for notify in (False, True)),
     *((run.move_at_once, fate, compare, *Beside) for fate in Fate for compare in Compare),
     (run.claim_returning,),
     (relay.take_at_once,),
