@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,14 +154,21 @@ class _Acceptance:
         return rows[0][:5] if rows else (None, None, None, None, True)
 
     def _insert_in_steps(self, values: Mapping[str, Any]) -> bool:
+        values = {**values, "generation_": 0}
+        return self._with_message(values, lambda: self._link.inserted(statements.accept_job, values, *self._shape))
+
+    def _with_message(self, values: Mapping[str, Any], write: Callable[[], bool]) -> bool:
+        """Have the row written behind its message, so that nobody finds it without, on a connection in autocommit either."""
         link = self._link
-        new_message = link.inserted(statements.accept_payload, values)
-        accepted = link.inserted(statements.accept_job, values, *self._shape)
-        if accepted and not new_message:
-            link.changed(statements.replace_payload, values)
-        elif new_message and not accepted:
+        new_message = link.inserted(statements.keep_payload, values)
+        written = write()
+        if written and not new_message:
+            # of somebody who died before the row, or who comes second and may be taking it back just now
+            if not link.changed(statements.replace_payload, values):
+                link.inserted(statements.keep_payload, values)
+        elif new_message and not written:
             link.changed(statements.withdraw_payload, values)
-        return accepted
+        return written
 
     def _insert(self, values: Mapping[str, Any]) -> bool:
         if self._link.traits.one_statement:
@@ -207,9 +214,7 @@ class _Acceptance:
         if self._link.traits.one_statement:
             carried_on = bool(self._link.rows(statements.carry_on_at_once, values, self._notify))
         else:
-            carried_on = bool(self._link.changed(statements.carry_on, values))
-            if carried_on:
-                self._link.changed(statements.carry_on_payload, values)
+            carried_on = self._with_message(values, lambda: bool(self._link.changed(statements.carry_on, values)))
         return Accepted(self._new.id) if carried_on else Duplicate(self._new.id, self._new.id, found.state)
 
     def _came_back(self, found: _Found, values: Mapping[str, Any]) -> bool:

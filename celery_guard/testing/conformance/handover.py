@@ -25,7 +25,7 @@ def _handed_over(granted: Granted, **given: Any) -> Settlement:
 def _back(job: NewJob, **given: Any) -> NewJob:
     """The message that brings the id of a job back."""
     message = payload(b"second \xff", '{"é": 2}')
-    return new_job(id=job.id, payload=message, **{"fingerprint": digest("another call"), **given})
+    return new_job(id=job.id, **{"payload": message, "fingerprint": digest("another call"), **given})
 
 
 class TestHandover:
@@ -59,12 +59,13 @@ class TestHandover:
     def test_an_id_comes_back_once(self, store: Store) -> None:
         job = new_job(fingerprint=digest("a call"))
         assert store.settle(_handed_over(start(store, job)))
-        back = _back(job)
-        answers = together(4, lambda _: store.enqueue([back])[0])
+        # a message each: one that is repeated after a deadlock is told from those of others by what it says
+        backs = [_back(job, payload=payload(f"{number}".encode())) for number in range(4)]
+        answers = together(4, lambda number: store.enqueue([backs[number]])[0])
         assert answers.count(Accepted(job.id)) == 1
         assert all(isinstance(answer, Duplicate | Conflict | Accepted) for answer in answers)
         [row] = take(store)
-        assert row.generation == 1
+        assert (row.generation, row.payload) == (1, backs[answers.index(Accepted(job.id))].payload)
 
     def test_a_job_that_was_handed_over_keeps_its_key(self, store: Store) -> None:
         job, twin = keyed("order 1"), keyed("order 1")

@@ -1,7 +1,7 @@
 """Statements that accept jobs. A job is two rows, its message and itself.
 
 PostgreSQL writes both in one statement. The others write the message first and the job second, so that no job is ever
-seen without its message, even on a connection in autocommit.
+seen without its message, even on a connection in autocommit. So it is with a job that comes back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     Text,
+    and_,
     case,
     cast,
     column,
@@ -47,15 +48,14 @@ __all__ = [
     "accept",
     "accept_job",
     "accept_many",
-    "accept_payload",
     "call",
     "came_back",
     "carry_on",
     "carry_on_at_once",
-    "carry_on_payload",
     "find",
     "has_store",
     "identity",
+    "keep_payload",
     "replace_payload",
     "try_key",
     "withdraw_payload",
@@ -223,9 +223,14 @@ def try_key() -> Select[Any]:
     return select(_try_lock(given("held_key")))
 
 
-def accept_payload() -> Insert:
-    """The message of a new job."""
-    return _insert_payload(literal_column("0", Integer))
+def keep_payload() -> Insert:
+    """The message of a job that is about to be written with this generation."""
+    message = _message()
+    return insert(payload).from_select(
+        ["job", "generation", *message],
+        select(given("id"), given("generation", Integer), *message.values()),
+        include_defaults=False,
+    )
 
 
 def accept_job(scheduled: bool, in_broker: bool) -> Insert:
@@ -235,17 +240,18 @@ def accept_job(scheduled: bool, in_broker: bool) -> Insert:
 
 
 def withdraw_payload() -> Delete:
-    """Take back a message whose job was not accepted."""
-    return delete(payload).where(payload.c.job == given("id"), payload.c.generation == literal_column("0"))
+    """Take back a message whose job was not written. Where another has written it meanwhile, the message is that job's."""
+    its = exists(select(job.c.id).where(job.c.id == given("id"), job.c.generation >= given("generation", Integer)))
+    return delete(payload).where(_this_message(), ~its)
 
 
 def replace_payload() -> Update:
-    """The message of a job that was accepted where an older message without a job was found."""
-    return (
-        update(payload)
-        .where(payload.c.job == given("id"), payload.c.generation == literal_column("0"))
-        .values(_message())
-    )
+    """The message of a job that was written where an older message without a job was found."""
+    return update(payload).where(_this_message()).values(_message())
+
+
+def _this_message() -> ColumnElement[bool]:
+    return and_(payload.c.job == given("id"), payload.c.generation == given("generation", Integer))
 
 
 def find(by_key: bool, locked: bool) -> Select[Any]:
@@ -284,13 +290,8 @@ def carry_on() -> Update:
     )
 
 
-def carry_on_payload() -> Insert:
-    """The message of a job that came back."""
-    return _insert_payload(given("generation", Integer))
-
-
 def carry_on_at_once(notify: bool) -> Select[Any]:
-    """PostgreSQL: :func:`carry_on`, :func:`carry_on_payload` and the wake-up in one statement; answers with one row where it was moved."""
+    """PostgreSQL: :func:`keep_payload`, :func:`carry_on` and the wake-up in one statement; answers with one row where it was moved."""
     moved = carry_on().returning(job.c.id, job.c.generation).cte("moved")
     message = _message()
     letter = insert(payload).from_select(
@@ -309,13 +310,6 @@ def came_back() -> Select[Any]:
         payload.c.generation > literal_column("0"),
         payload.c.body == given("body", LargeBinary),
         payload.c.headers == given("headers"),
-    )
-
-
-def _insert_payload(generation: ColumnElement[int]) -> Insert:
-    message = _message()
-    return insert(payload).from_select(
-        ["job", "generation", *message], select(given("id"), generation, *message.values()), include_defaults=False
     )
 
 
