@@ -6,14 +6,17 @@ What Celery would send after the body was written by settle, and is taken off th
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import states
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Ignore, Reject, Retry, TaskRevokedError
 
 from celery_guard.errors import DeadlinePassed, JobFailed, LeaseLost
 from celery_guard.job.delivery import Again, Dead, Done, Ending, HandBack, Nothing, Stale, Unheard, Withdrawn
-from celery_guard.job.state import Reason, State
+from celery_guard.job.row import StoredFailure
+from celery_guard.job.state import ENDED, Reason, State
 from celery_guard.job.verdict import Settled
 
 from .body import CeleryBody
@@ -51,6 +54,8 @@ def speak(runtime: Runtime, task: Any, request: Any, body: CeleryBody, ending: E
         case Again(next=next, error=error):
             if next.reason in _IN_SILENCE:
                 raise Ignore(str(next.reason))
+            if not isinstance(task.backend, DisabledBackend):
+                request.guard_goes_on = partial(_end_of, runtime)
             raise Retry(exc=_exception(error), when=next.delay.total_seconds())
         case Dead(fence=fence, next=next, error=DeadlinePassed() as error) if next.reason is Reason.EXPIRED:
             say_dead(task, error)
@@ -79,15 +84,39 @@ def _hand_back(task: Any, request: Any, settled: Settled) -> Any:
     request.guard_tells = settled.fence
     if settled.state is State.SUCCEEDED:
         return decode_result(settled.result)
-    failure = settled.failure
-    if failure is None:
-        error = JobFailed(f"Job {settled.id} ended as {settled.reason or settled.state}.", "", str(settled.reason))
-    else:
-        error = JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(settled.reason))
+    error = _failed(settled.id, settled.state, settled.reason, settled.failure)
     say_dead(task, error)
-    if settled.reason is Reason.EXPIRED and failure is not None and failure.type_name == _EXPIRED:
+    if _is_expired(settled.reason, settled.failure):
         _revoked(task, request, settled.fence, "expired")
     raise error
+
+
+def _failed(id: str, state: State, reason: Reason | None, failure: StoredFailure | None) -> JobFailed:
+    if failure is None:
+        return JobFailed(f"Job {id} ended as {reason or state}.", "", str(reason))
+    return JobFailed(f"{failure.type_name}: {failure.message}", failure.type_name, str(reason))
+
+
+def _is_expired(reason: Reason | None, failure: StoredFailure | None) -> bool:
+    return reason is Reason.EXPIRED and failure is not None and failure.type_name == _EXPIRED
+
+
+def _end_of(runtime: Runtime, id: str) -> tuple[str, Any] | None:
+    """How a job has ended, as Celery's state and what it stores with it; None where it goes on, or has said nothing to Celery.
+
+    Raises ``StoreError``, and what reading damaged values, or those under an unknown key, raises.
+    """
+    found = runtime.store.outcome(id)
+    job = runtime.store.job(id) if found is not None and found[0] in ENDED else None
+    if found is None or job is None or job.reason is Reason.IGNORED:
+        return None
+    state, result, failure = found
+    if state is State.SUCCEEDED:
+        return states.SUCCESS, decode_result(runtime.encryption.decrypt_result(id, result))
+    failure = runtime.encryption.decrypt_failure(id, failure)
+    if state is State.CANCELLED or _is_expired(job.reason, failure):
+        return states.REVOKED, TaskRevokedError("cancelled" if state is State.CANCELLED else "expired")
+    return states.FAILURE, _failed(id, state, job.reason, failure)
 
 
 def say_dead(task: Any, error: BaseException) -> None:

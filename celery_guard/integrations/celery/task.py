@@ -29,7 +29,7 @@ from .passage import open_door
 from .private import concealing
 from .runtime import Runtime, runtime_of
 from .signals import job_dead
-from .tell import Telling
+from .tell import GoingOn, Telling
 from .using import Using
 
 __all__ = ["GuardedTask"]
@@ -93,8 +93,11 @@ class GuardedTask(Task):  # type: ignore[misc]
         """The result backend. While Celery is told how a job ended, one whose troubles do not change that end."""
         plain = self._backend if self._backend is not None else self.app.backend
         plain = concealing(plain, self._guard, self)
-        telling = getattr(self.request_stack.top, "guard_tells", None)
-        return plain if telling is None else Telling(plain, self._guard.keeper)
+        request = self.request_stack.top
+        if getattr(request, "guard_tells", None) is not None:
+            return Telling(plain, self._guard.keeper)
+        end = getattr(request, "guard_goes_on", None)
+        return plain if end is None else GoingOn(plain, end)
 
     @backend.setter
     def backend(self, value: Any) -> None:

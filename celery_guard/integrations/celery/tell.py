@@ -6,13 +6,22 @@ row is the truth: when the backend is out the trouble is logged, the job stays u
 So it is with a chord whose body nobody may have sent. Celery's Redis backend has one delivery send it, and turns all others away until
 that one is through or its time is over (20 seconds and more). If its process died over that, a part that is told again meanwhile is turned away
 in silence: it has to be told once more.
+
+That a job is to run again is told when its row says so already. So another delivery may have brought it to its end by then, and told that::
+
+    this delivery   settle: it runs again                                            RETRY, then a look at the row: FAILURE again
+    another                                  claim, body, settle, FAILURE, told
+
+Without that look RETRY would be the last word: nobody tells a second time what is told, and who waits for the result would wait for ever.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from celery import states
 from celery.exceptions import Reject
 
 from celery_guard.errors import JobFailed
@@ -22,7 +31,7 @@ from .hanging import claim_of
 if TYPE_CHECKING:
     from celery_guard.flow.lease import LeaseKeeper
 
-__all__ = ["Telling"]
+__all__ = ["GoingOn", "Telling"]
 
 logger = logging.getLogger("celery_guard.run")
 
@@ -73,6 +82,29 @@ class Telling:
         """Have it noted: the result is stored, the chord's part returned, the errbacks called."""
         if request is not None and request.guard_tells is not None:
             self._keeper.told(task_id, request.guard_tells)
+
+
+class GoingOn:
+    """A result backend, while it is told that a job is to run again. ``end`` says how that job has ended since, in Celery's words."""
+
+    def __init__(self, backend: Any, end: Callable[[str], tuple[str, Any] | None]) -> None:
+        self._backend = backend
+        self._end = end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> None:
+        """Store RETRY, and then the end, if there is one."""
+        self._backend.mark_as_retry(task_id, exc, traceback, request=request, **kwargs)
+        try:
+            state, value = self._end(task_id) or (states.RETRY, None)
+            if state != states.RETRY:
+                self._backend.store_result(task_id, value, state, request=request)
+        except Exception as error:  # noqa: BLE001 - whatever ails the store, or what is stored: the job goes on as it is settled
+            logger.warning(
+                "job %s is to run again; whether it has ended since could not be looked at: %r", task_id, error
+            )
 
 
 def _not_told(request: Any, task_id: str, error: Exception) -> None:
