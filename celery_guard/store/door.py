@@ -27,6 +27,11 @@ class Door(Protocol):
 class AttemptDoor(Door, Protocol):
     """A door through which a job can also be run, in the transaction that accepts it: what eager mode needs."""
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether there is no transaction that would keep the job from others."""
+        ...
+
     def claim(self, id: str, owner: str, lease: timedelta) -> Claimed:
         """As :meth:`Store.claim`."""
         ...

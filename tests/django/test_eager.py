@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
+from celery_guard.integrations.celery.runtime import runtime_of
 from celery_guard.integrations.django.testing import delete_jobs, enqueued_jobs
 from celery_guard.job.state import State
 from tests.django.shop.celery import app, guard
@@ -79,3 +81,16 @@ class TestEagerlyOutsideATestCase(TransactionTestCase):
         assert found is not None
         assert found.state is State.SUCCEEDED
         assert Order.objects.get(number=1).charged == 1
+
+    def test_through_a_connection_without_a_transaction_the_lease_is_kept(self) -> None:
+        Order.objects.create(number=1)
+        keeper = runtime_of(app).keeper
+        with patch.object(keeper, "hold", wraps=keeper.hold) as hold:
+            with guard.using("default"):
+                job = charge_once.delay(1)
+            with transaction.atomic(), guard.using("default"):
+                hidden = charge_once.delay(1)
+        kept = [call.args[0].id for call in hold.call_args_list]
+        assert job.id in kept
+        assert hidden.id not in kept
+        assert Order.objects.get(number=1).charged == 2

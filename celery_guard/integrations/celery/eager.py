@@ -206,8 +206,8 @@ def apply_eagerly(
     if isinstance(door, AsyncDoor):
         door = door.at_once()
     inner = runtime.around() if door is None else door
-    if not isinstance(inner, AttemptDoor):
-        # Django's connection, in no transaction
+    if not isinstance(inner, AttemptDoor) or inner.commits_at_once:
+        # a connection in no transaction: others see the job, so its lease has to be kept
         inner = runtime.store
     job = _job_of(task, args, kwargs, task_id or uuid(), dict(options))
     run = EagerRun(runtime, job, inner, alone=inner is runtime.store)

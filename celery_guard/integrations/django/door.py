@@ -25,6 +25,11 @@ class DjangoCursor:
         self._rows: list[Any] = []
         self.rowcount = -1
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether no transaction is open."""
+        return not is_open(self._connection)
+
     def execute(self, sql: str, parameters: Any, /) -> None:
         """Run one statement and fetch all of its answer."""
         with self._connection.cursor() as cursor:

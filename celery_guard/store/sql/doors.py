@@ -44,6 +44,11 @@ class SqlDoor:
         self._link = link
         self._notify = notify
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether there is no transaction: what is written is everybody's at once."""
+        return self._link.commits_at_once()
+
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write the rows into the caller's transaction; answers in the order of ``jobs``."""
         return accept(self._link, jobs, notify=self._notify, look_first=True)

@@ -93,6 +93,10 @@ class Link:
     def traits(self) -> Traits:
         return self.texts.traits
 
+    def commits_at_once(self) -> bool:
+        """Whether the caller's connection is in no transaction, and commits each statement by itself."""
+        return False
+
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         """Run a statement that answers with rows."""
         raise NotImplementedError
@@ -124,6 +128,10 @@ class CursorLink(Link):
         execute: Any = self._cursor.execute
         execute(words)
 
+    def commits_at_once(self) -> bool:
+        # one of Django's connection says so
+        return bool(getattr(self._cursor, "commits_at_once", False))
+
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         text = self.texts.of(statement, *shape)
         self._cursor.execute(text.sql, text.parameters(values))
@@ -144,6 +152,9 @@ class ConnectionLink(Link):
     def __init__(self, texts: Texts, connection: Callable[[], Connection]) -> None:
         super().__init__(texts)
         self.connection = connection
+
+    def commits_at_once(self) -> bool:
+        return self.connection()._is_autocommit_isolation()
 
     def rows(self, statement: Statement, values: Mapping[str, Any], *shape: Any) -> Sequence[Row]:
         text = self.texts.of(statement, *shape)

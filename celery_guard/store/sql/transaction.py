@@ -43,6 +43,14 @@ class BodySession(Session):
             super().close()
 
 
+class _DoorInside(SqlDoor):
+    """A door into a transaction that was begun by name: SQLAlchemy takes its connection for one that commits by itself."""
+
+    @property
+    def commits_at_once(self) -> bool:
+        return False
+
+
 class SqlTransaction:
     """One body's transaction, begun with its first statement."""
 
@@ -64,7 +72,7 @@ class SqlTransaction:
     @property
     def door(self) -> SqlDoor:
         """Through which the jobs that the body enqueues join in."""
-        return SqlDoor(self._link(), self._notify)
+        return _DoorInside(self._link(), self._notify)
 
     def commit(self, settlement: Settlement) -> bool:
         """Settle and commit, as one; False, and everything rolled back, when the attempt is not the owner any more.
