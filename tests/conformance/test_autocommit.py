@@ -6,19 +6,21 @@ A connection of Django's outside ``atomic()`` is one, and so is one of an engine
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import NullPool
 
-from celery_guard.job.row import NewJob
+from celery_guard.job.row import NewJob, Outgoing
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Duplicate
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
-from celery_guard.testing.conformance.builders import LONG, NONE, digest, new_job, payload, retried
-from celery_guard.testing.conformance.moves import found, start, take
+from celery_guard.testing.conformance.builders import LONG, NONE, digest, ended, new_job, payload, retried
+from celery_guard.testing.conformance.moves import claim, found, start, take
 from celery_guard.testing.databases import database
 from celery_guard.testing.services import MARIADB, POSTGRESQL
 
@@ -70,7 +72,7 @@ def after(number: int | None, connection: Connection, do: Callable[[], object]) 
     writes: list[int] = []
 
     def executed(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.lstrip("(/ ").startswith("SELECT"):
+        if not any(word in statement for word in ("INSERT ", "UPDATE ", "DELETE ")):
             return
         writes.append(len(writes))
         if number is None or writes[-1] == number:
@@ -80,19 +82,24 @@ def after(number: int | None, connection: Connection, do: Callable[[], object]) 
     return writes
 
 
-def handed_over(store: Store) -> NewJob:
+def taken(store: Store, job: NewJob, hold: timedelta = LONG) -> list[Outgoing]:
+    """The job, where a relay finds it due."""
+    return [row for row in take(store, hold=hold) if row.id == job.id]
+
+
+def handed_over(store: Store, delay: timedelta = LONG) -> NewJob:
     """The call that brings a job back which has handed itself over."""
     job = new_job(fingerprint=digest("a call"))
-    settlement = retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, charged=False, retried=False)
+    settlement = retried(start(store, job), reason=Reason.HANDED_OVER, delay=delay, charged=False, retried=False)
     assert store.settle(settlement)
     return new_job(id=job.id, payload=payload(b"second"), fingerprint=digest("another call"))
 
 
 def test_a_relay_finds_a_job_that_comes_back_with_its_message_or_not_at_all(store: Store, connect: Connect) -> None:
     back, caller, seen = handed_over(store), connect(), []
-    after(None, caller, lambda: seen.extend(take(store, hold=NONE)))
+    after(None, caller, lambda: seen.extend(taken(store, back, NONE)))
     assert enqueue(store, caller, back) == Accepted(back.id)
-    seen.extend(take(store))
+    seen.extend(taken(store, back))
     assert seen
     assert {(row.id, row.generation, row.payload) for row in seen} == {(back.id, 1, back.payload)}
 
@@ -110,10 +117,27 @@ def test_a_job_that_comes_back_can_do_so_again_after_its_caller_has_died(
     try:
         enqueue(store, caller, back)
     except Died:
-        assert [row.payload for row in take(store, hold=NONE)] in ([], [back.payload])
+        assert [row.payload for row in taken(store, back, NONE)] in ([], [back.payload])
         enqueue(store, connect(), back)
-    [row] = take(store)
+    [row] = taken(store, back)
     assert (row.id, row.generation, row.payload) == (back.id, 1, back.payload)
+
+
+def test_what_a_caller_has_left_who_died_is_in_the_way_of_no_later_message(store: Store, connect: Connect) -> None:
+    back, caller = handed_over(store, NONE), connect()
+
+    def die() -> None:
+        raise Died
+
+    after(0, caller, die)
+    with suppress(Died):
+        enqueue(store, caller, back)
+    [row] = [row for row in take(store, "relay-1") if row.id == back.id]
+    assert store.end("relay-1", ended(row))
+    assert [answer.answer for answer in store.replay([back.id])] == ["replayed"]
+    changed = payload(b"changed by a retry")
+    assert store.settle(retried(claim(store, back.id), payload=changed))
+    assert store.payload(back.id) == changed
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -129,5 +153,5 @@ def test_two_who_give_the_same_id_at_once_leave_the_job_with_the_message_of_the_
     assert set(answers) <= {Accepted(one.id), Duplicate(one.id, one.id, State.PENDING)}
     accepted = two if answers[0] == Accepted(one.id) and len(answers) == 2 else one
     assert store.payload(one.id) == accepted.payload
-    assert [row.payload for row in take(store)] == [accepted.payload]
+    assert [row.payload for row in taken(store, one)] == [accepted.payload]
     assert found(store, one.id).state is State.PENDING

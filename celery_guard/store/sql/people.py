@@ -146,6 +146,8 @@ def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool, edi
             return Replayed(id, "skipped", f"its key is held by job {held.id} ({held.state})")
         holder = None if held is None else held.id
     fold_rows(connection, [id])
+    # in the way of whatever message the job goes on with, now or after a retry
+    connection.execute(statements.drop_payload(id, row["generation"] + 1))
     connection.execute(statements.replay(id, key if holder is None else None, holder, _edited(connection, edit)))
     connection.execute(statements.drop_result(id))
     replayed(connection, id)
@@ -157,7 +159,6 @@ def _edited(connection: Connection, edit: Edit | None) -> Mapping[str, Any]:
     if edit is None:
         return {}
     generation = edit.generation + 1
-    connection.execute(statements.drop_payload(edit.id, generation))
     connection.execute(statements.keep_payload(edit.id, generation, edit.payload))
     return {"generation": generation, "fingerprint": edit.fingerprint}
 
