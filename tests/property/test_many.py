@@ -12,7 +12,7 @@ from kombu.utils import json as kombu_json
 
 from celery_guard.contract.codec import first_difference
 from celery_guard.contract.key import _bound_simply
-from celery_guard.integrations.celery.many import _comes_back
+from celery_guard.integrations.celery.kinds import _comes_back
 
 TEXTS = st.text(st.characters(exclude_categories=())) | st.sampled_from(
     ["__type__", "__value__", "\ud83d\ude00", "uuid"]

@@ -2,8 +2,8 @@
 
 ``enqueue_many`` sends the same task with the same options again and again. Celery builds the first message, and the second. If the second is
 what can be worked out from the first (another id, other arguments and what is shown of them; all else alike, byte for byte), the others are worked
-out too, which spares more than half of it. Where anybody else has a hand in a message Celery builds every one: receivers of the signals of publishing, routes, a
-subclass or a patch of what sends, an option that is more than a number or a text, a job that runs here and is the parent.
+out too, which spares more than half of it. Where anybody else has a hand in a message Celery builds every one: receivers of the signals of publishing, a router that is
+more than a table, a subclass or a patch of what sends, an option that is more than a number or a text, a job that runs here and is the parent.
 
 What is called for each job in any case: ``apply_async`` and all that it calls (``shadow_name``, the check of the arguments), the guard's own
 checks, and observers.
@@ -24,7 +24,7 @@ from kombu import Producer, messaging
 
 from .capture import Captured, capture, decode, encoded
 
-__all__ = ["Alike", "is_of"]
+__all__ = ["Alike", "by_celery_alone", "is_of"]
 
 #: What differs from call to call, as if it did not.
 _OF_A_CALL = {"argsrepr": None, "kwargsrepr": None}
@@ -46,15 +46,11 @@ class Alike:
         #: Whether the second message was what was worked out; None before it.
         self._proven: bool | None = None
 
-    def holds(self, app: Celery) -> bool:
-        """Whether the messages are worked out now."""
-        return self._proven is True and _by_celery_alone(app)
-
     def capture(self, app: Celery, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Captured:
         """As :func:`~.capture.capture`."""
         call = (name, {**options, **_OF_A_CALL})
         known = self._model is not None and call == self._of
-        if not (options.keys() >= _OF_A_CALL.keys() and (known or _is_plain(options)) and _by_celery_alone(app)):
+        if not (options.keys() >= _OF_A_CALL.keys() and (known or _is_plain(options)) and by_celery_alone(app)):
             self._model = None
             return capture(app, name, args, kwargs, options)
         if self._model is None or not known:
@@ -94,20 +90,21 @@ def _is_plain(options: Mapping[str, Any]) -> bool:
     )
 
 
-def _by_celery_alone(app: Celery) -> bool:
+def by_celery_alone(app: Celery) -> bool:
     """Whether nobody has a hand in what is built. Checked for each message: a caller's generator may do anything in between."""
     amqp = app.amqp
     return (
         not (_BEFORE.receivers or _AFTER.receivers or _SENT.receivers)
         and type(amqp) is celery_amqp.AMQP
         and type(amqp.router) is celery_routes.Router
-        and not amqp.router.routes
+        and all(type(route) is celery_routes.MapRoute for route in amqp.router.routes)
         and "as_task_v2" not in vars(amqp)
         and app.current_worker_task is None
         and is_of(type(app).send_task, celery_base)
         and is_of(amqp.send_task_message, celery_amqp)
         and is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
         and is_of(celery_routes.Router.route, celery_routes)
+        and is_of(celery_routes.MapRoute.__call__, celery_routes)
         and is_of(Producer.publish, messaging)
         and is_of(Producer._prepare, messaging)
     )

@@ -55,6 +55,11 @@ class Collected:
     #: Builds the messages, where all are of one task and may be alike.
     alike: Alike | None = None
 
+    def add(self, job: NewJob, result: Any) -> None:
+        """Gather one more, with its handle."""
+        self.jobs.append(job)
+        self.results.append(result)
+
 
 _collecting: ContextVar[Collected | None] = ContextVar("celery_guard_collecting", default=None)
 

@@ -16,7 +16,7 @@ a task without a guard elsewhere                       Celery's own send, untouc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
-from .attempt import Collected, collector, current_attempt
+from .attempt import Collected, collecting, collector, current_attempt
 from .capture import ETA, Captured, capture
 from .groups import members_of
 from .hanging import once_it_can_be_written
@@ -47,13 +47,14 @@ from .logged import call_without_values
 from .passage import open_door
 from .private import hidden_of, said_safely
 from .result import handle_on, marked
-from .slots import answer_for, due_for, with_slot
+from .slots import answer_for, due_for, is_due, with_slot
 from .traced import building
 
 if TYPE_CHECKING:
     from celery_guard.store.door import Door
     from celery_guard.watch.tracing import EnqueueSpan
 
+    from .kinds import KeptKinds, Kinds
     from .runtime import Runtime
 
 __all__ = ["Sender"]
@@ -69,6 +70,7 @@ class Sender:
         self._runtime = runtime
         self._app = runtime.app
         self._plain = plain
+        self._kinds: KeptKinds | None = None
 
     def __call__(
         self,
@@ -138,8 +140,7 @@ class Sender:
         if due is not None:
             job = replace(job, schedule=due.schedule)
         if gather is not None:
-            gather.jobs.append(job)
-            gather.results.append(captured.result)
+            gather.add(job, captured.result)
             return captured.result
         if (members := members_of(self, options)) is not None:
             members.add(job, captured.result, of_chord=bool(options.get("chord")))
@@ -148,6 +149,44 @@ class Sender:
         self._tell([job], [answer])
         span.answered(answer)
         return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
+
+    def kinds_of(self, task: Any, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Kinds | None:
+        """The kinds of a call that starts a job by itself, out of which it may be worked out; None where it has to go all the way."""
+        if collector() is not None or running_job.get() is not None or is_due():
+            return None
+        if not (args is None or type(args) in (list, tuple)) or not (kwargs is None or type(kwargs) is dict):
+            return None
+        if self._kinds is None:
+            from .kinds import KeptKinds
+
+            self._kinds = KeptKinds()
+        return self._kinds.of(task, options)
+
+    def enqueue_one(self, kinds: Kinds, args: Any, kwargs: Any, all_the_way: Callable[[], Any]) -> Any:
+        """Write the job of one call, worked out or built ``all_the_way``; its handle, or what speaks against it."""
+        known = kinds.worked_out(args, kwargs)
+        if known is None:
+            with collecting() as gathered:
+                result = all_the_way()
+            if not gathered.jobs:
+                return result
+            known = gathered.jobs[0], result
+            kinds.learn(args, kwargs, *known)
+        job, result = known
+        try:
+            answer = self._write([job], self._door())[0]
+            self._tell([job], [answer])
+            refusal = explain_refusal(job, answer)
+            if refusal is None:
+                return self._handle(result, answer)
+            raise refusal
+        except Exception as error:
+            contract = self._runtime.contract_of(kinds.task)
+            safe = said_safely(error, hidden_of(self._runtime, kinds.task, contract, args, kwargs))
+            if safe is error:
+                raise
+        # outside of the handler: the error that it takes the place of must not hang on it
+        raise safe
 
     def enqueue_many(self, gathered: Collected) -> list[Any]:
         """Write all that was gathered, in one transaction or through the open door; the handles, in order."""

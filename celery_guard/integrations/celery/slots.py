@@ -14,7 +14,7 @@ from celery_guard.job.verdict import Conflict, Duplicate, Enqueued
 if TYPE_CHECKING:
     from celery_guard.job.slot import Slot
 
-__all__ = ["SLOT_HEADER", "Due", "answer_for", "due_for", "scheduled", "with_slot"]
+__all__ = ["SLOT_HEADER", "Due", "answer_for", "due_for", "is_due", "scheduled", "with_slot"]
 
 logger = logging.getLogger("celery_guard.enqueue")
 
@@ -53,6 +53,11 @@ def due_for(task: str) -> Due | None:
         return None
     _due.set(None)
     return due
+
+
+def is_due() -> bool:
+    """Whether a schedule sends here, and now."""
+    return _due.get() is not None
 
 
 def with_slot(slot: Slot, options: dict[str, Any]) -> dict[str, Any]:

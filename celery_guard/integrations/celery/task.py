@@ -212,6 +212,12 @@ class GuardedTask(Task):  # type: ignore[misc]
     def apply_async(self, args: Any = None, kwargs: Any = None, *more: Any, **options: Any) -> Any:
         """As Celery's, which documents the arguments. Under ``task_always_eager`` Celery would pass on what came back from the serializer;
         here the arguments are checked first, as for any send."""
+        sender = self._guard.sender
+        kinds = None if more else sender.kinds_of(self, args, kwargs, options)
+        if kinds is not None:
+            return sender.enqueue_one(
+                kinds, args or (), kwargs or {}, lambda: super(GuardedTask, self).apply_async(args, kwargs, **options)
+            )
         at_once = self.app.conf.task_always_eager and not more and self._guard.runs_eagerly(self)
         if not at_once or getattr(self, "_dump_pydantic_arguments", None) is not None:
             return super().apply_async(args, kwargs, *more, **options)
@@ -259,17 +265,21 @@ class GuardedTask(Task):  # type: ignore[misc]
 
     def _collected(self, calls: Iterable[Any], options: Mapping[str, Any]) -> tuple[Collected, list[Any]]:
         from .alike import Alike
-        from .many import Many
+        from .kinds import kinds_of_many
 
         results = []
+        kinds = kinds_of_many(self, calls, options)
         with collecting(alike=Alike()) as collected:
-            many = Many(self, calls, options, collected)
             for call in calls:
                 args, kwargs = ((), call) if isinstance(call, Mapping) else (tuple(call), {})
-                result = many.worked_out(args, kwargs)
-                if result is None:
+                known = kinds.worked_out(args, kwargs) if kinds is not None and kinds.hold() else None
+                if known is not None:
+                    collected.add(*known)
+                    result = known[1]
+                else:
                     result = self.apply_async(args, kwargs, **options)
-                    many.learn(args, kwargs, result)
+                    if kinds is not None and collected.results and collected.results[-1] is result:
+                        kinds.learn(args, kwargs, collected.jobs[-1], result)
                 results.append(result)
         return collected, results
 

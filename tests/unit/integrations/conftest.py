@@ -10,6 +10,7 @@ import pytest
 from celery import Celery
 
 from celery_guard import Contract, GuardedTask
+from celery_guard.integrations.celery.send import Sender
 
 
 @pytest.fixture
@@ -34,3 +35,29 @@ def charge(app: Celery) -> Any:
     def charge(order: int, amount: int = 1, tenant: str | None = None) -> None: ...
 
     return charge
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arguments of the calls that went all the way."""
+    plain, seen = Sender.__call__, []
+
+    def call(self: Sender, name: str, args: Any = None, kwargs: Any = None, *more: Any, **options: Any) -> Any:
+        seen.append((args, kwargs))
+        return plain(self, name, args, kwargs, *more, **options)
+
+    monkeypatch.setattr(Sender, "__call__", call)
+    return seen
+
+
+@pytest.fixture
+def make_task(make_app: Callable[..., Celery]) -> Callable[..., Any]:
+    def make(contract: Contract | None = None, base: Any = GuardedTask, guard: Any = None, **conf: Any) -> Any:
+        app = make_app({"key_secret": "a long random text", **(guard or {})}, **conf)
+
+        @app.task(base=base, name="add", shared=False, contract=contract)
+        def add(x: Any, y: Any = 2, tenant: str | None = None) -> None: ...
+
+        return add
+
+    return make

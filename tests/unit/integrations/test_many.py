@@ -19,26 +19,12 @@ from kombu.serialization import registry
 from kombu.utils import json as kombu_json
 
 from celery_guard import Contract, EnqueueError, GuardedTask, PayloadError, PayloadTooLargeError, Timing
-from celery_guard.integrations.celery import many
+from celery_guard.integrations.celery import kinds
 from celery_guard.integrations.celery.attempt import Collected
-from celery_guard.integrations.celery.many import Many
-from celery_guard.integrations.celery.send import Sender
+from celery_guard.integrations.celery.kinds import Kinds
 from celery_guard.job.row import NewJob, StoredPayload
 
 MANY = 12
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The arguments of the calls that went all the way."""
-    plain, seen = Sender.__call__, []
-
-    def call(self: Sender, name: str, args: Any = None, kwargs: Any = None, *more: Any, **options: Any) -> Any:
-        seen.append((args, kwargs))
-        return plain(self, name, args, kwargs, *more, **options)
-
-    monkeypatch.setattr(Sender, "__call__", call)
-    return seen
 
 
 def made(task: Any, calls: Any, **options: Any) -> tuple[list[NewJob], list[Any]]:
@@ -88,21 +74,8 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def make_task(make_app: Callable[..., Celery]) -> Callable[..., Any]:
-    def make(contract: Contract | None = None, base: Any = GuardedTask, guard: Any = None, **conf: Any) -> Any:
-        app = make_app({"key_secret": "a long random text", **(guard or {})}, **conf)
-
-        @app.task(base=base, name="add", shared=False, contract=contract)
-        def add(x: Any, y: Any = 2, tenant: str | None = None) -> None: ...
-
-        return add
-
-    return make
-
-
 def all_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Many, "worked_out", lambda *_: None)
+    monkeypatch.setattr(Kinds, "worked_out", lambda *_: None)
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
@@ -126,7 +99,7 @@ def test_the_options_are_those_of_each(
 ) -> None:
     add, calls = make_task(), [{"x": n} for n in range(MANY)]
     fast = made(add, kind(calls), **options)
-    assert len(sent) == 3
+    assert len(sent) == 2
     all_the_way(monkeypatch)
     assert fast == made(add, calls, **options)
 
@@ -198,7 +171,7 @@ def test_what_is_worked_out_is_written_and_says_its_answer(make_task: Callable[.
     handles = add.enqueue_many([{"x": n % 6} for n in range(MANY)])
     assert [handle.duplicate for handle in handles] == [False] * 6 + [True] * 6
     assert [handle.id for handle in handles[6:]] == [handle.id for handle in handles[:6]]
-    assert len(sent) == 3
+    assert len(sent) == 2
 
 
 class Overridden(GuardedTask):
@@ -327,7 +300,7 @@ def test_what_cannot_be_worked_out_goes_all_the_way(
     make_task: Callable[..., Any], sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the reason is: the second job of a kind says so."""
-    plain = many._kind_of
+    plain = kinds._kind_of
 
     def other(job: NewJob, handle: Any) -> Any:
         kind = plain(job, handle)
@@ -335,7 +308,7 @@ def test_what_cannot_be_worked_out_goes_all_the_way(
         kind.model = replace(kind.model, priority=7)
         return kind
 
-    monkeypatch.setattr(many, "_kind_of", other)
+    monkeypatch.setattr(kinds, "_kind_of", other)
     made(make_task(), [{"x": n} for n in range(MANY)])
     assert len(sent) == MANY
 
@@ -348,9 +321,9 @@ def test_no_more_kinds_are_known_than_are_worth_it(
     @app.task(base=GuardedTask, name="any", shared=False)
     def any_name(**named: int) -> None: ...
 
-    calls = [{f"n{n}": n} for n in range(2 * many._MOST_KINDS)] * 3
+    calls = [{f"n{n}": n} for n in range(2 * kinds._MOST_KINDS)] * 3
     fast = made(any_name, calls)
-    assert len(sent) == len(calls) - many._MOST_KINDS
+    assert len(sent) == len(calls) - kinds._MOST_KINDS
     all_the_way(monkeypatch)
     assert fast == made(any_name, calls)
 

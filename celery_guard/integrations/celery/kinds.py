@@ -1,19 +1,24 @@
-"""Jobs of many calls of one task, worked out from jobs that went all the way through ``apply_async``.
+"""Jobs worked out from jobs of their kind, which went all the way through ``apply_async``.
 
-:mod:`.alike` spares Celery's building of a message; here the way to it is spared too. Calls with as many arguments and the same names are of a kind, and their
-jobs differ in nothing but the arguments, what is made of these (body, key, fingerprint, tenant), the id and the time. The first call of a kind goes all the way,
-and the second. If the second job is what can be worked out from the first, all of it alike, the others are worked out.
+Calls of one task with the same options, as many arguments and the same names are of a kind, and their jobs differ in nothing but the arguments, what is made of these
+(body, key, fingerprint, tenant), the id and the time. The first call of a kind goes all the way, and the second. If the second job is what can be worked out from the
+first, all of it alike, the others are worked out. ``enqueue_many`` learns its kinds anew in each call; those of ``delay`` and ``apply_async`` are kept by each thread.
 
-Where anybody has a hand in it they all go: what :mod:`.alike` looks for; an ``apply_async`` or anything it calls that is not Celery's and the guard's own; options by
-which a message depends on the time; payload models, encryption, spans, a job that runs here and is the parent. So does a call that would be refused, which says why.
+All calls go all the way where anybody has a hand in it: what :mod:`.alike` looks for; an ``apply_async`` or anything it calls that is not Celery's and the guard's own;
+options by which a message depends on the time; payload models, encryption, spans, a job that runs here and is the parent. So does a call that would be refused, which
+says why. Kinds are forgotten once anything that a message is made of is another: configuration, queues, routes, options of the task, contract, process. What changes where
+nobody can look, inside a queue or a settings module, is found by one call of a hundred, which goes all the way and is compared.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from inspect import Signature
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -35,12 +40,13 @@ from celery_guard.flow.enqueue import refuse_large
 from celery_guard.job.envelope import HEADER
 from celery_guard.job.row import NewJob, StoredPayload
 
-from .alike import is_of
-from .attempt import Collected
+from .alike import by_celery_alone, is_of
 from .runtime import runtime_of
 from .uuids import Uuids
 
-__all__ = ["Many"]
+__all__ = ["KeptKinds", "Kinds", "kinds_of_many"]
+
+logger = logging.getLogger("celery_guard.enqueue")
 
 #: Options by which a message says the same whenever it is sent, and that are numbers or texts.
 _STEADY = frozenset(
@@ -54,8 +60,10 @@ _PLAIN = (type(None), bool, int, float, str)
 _OF_TASKS = ("AsyncResult", "_get_exec_options", "shadow_name")
 #: How many calls are made between two looks at whether anybody has a hand in it, where no code of the caller's runs between them.
 _LOOK_EVERY = 100
-#: Of so many calls none could be worked out: Celery builds two messages, and two jobs of a kind go all the way behind the first.
-_FEW = 3
+#: Of so many calls of a kind that is kept, one goes all the way.
+_PROVE_EVERY = 100
+#: Of so many calls none could be worked out: two jobs of a kind go all the way.
+_FEW = 2
 #: So many kinds of calls are known at most.
 _MOST_KINDS = 100
 _DEEPEST = 20
@@ -75,20 +83,27 @@ class _Kind:
     delivery: str
     #: Whether a second job was what was worked out.
     proven: bool = False
+    #: How often it was.
+    used: int = 0
 
 
-class Many:
-    """The ``calls`` of one ``enqueue_many``: ``task`` is called with ``options``, and the jobs are ``gathered``."""
+class Kinds:
+    """The kinds of the calls of one task with the same ``options``. For one thread.
 
-    def __init__(self, task: Any, calls: Any, options: Mapping[str, Any], gathered: Collected) -> None:
-        self._task = task
-        self._gathered = gathered
+    Args:
+        look_every: how many calls are made between two looks at whether anybody has a hand in them.
+        kept: they outlive the calls that they are learned from.
+    """
+
+    def __init__(self, task: Any, options: Mapping[str, Any], *, look_every: int = 1, kept: bool = False) -> None:
+        self.task = task
         self._runtime = runtime_of(task.app)
-        at_hand = type(calls) in (list, tuple)
-        self._every = _LOOK_EVERY if at_hand else 1
+        self._every = look_every
+        self._kept = kept
         self._calls = 0
-        self._new_id = Uuids()
-        self._kinds: dict[tuple[int, tuple[Any, ...]], _Kind | None] = {}
+        # what is drawn in advance must not outlive the call
+        self._new_id: Callable[[], str] = uuid if kept else Uuids()
+        self._kinds: dict[tuple[int, tuple[str, ...]], _Kind | None] = {}
         #: What Celery and the guard went by when the kinds were learned.
         self._given: tuple[Any, ...] | None = None
         self._contract: Any = None
@@ -96,60 +111,65 @@ class Many:
         self._secret: bytes | None = None
         self._limit = 0
         self._serializer: str | None = options.get("serializer")
-        self._possible = (
-            not (at_hand and len(calls) <= _FEW)
-            and options.keys() <= _STEADY
-            and all(isinstance(value, _PLAIN) for value in options.values())
-        )
 
-    def worked_out(self, args: Any, kwargs: Any) -> Any:
-        """The handle of the call, whose job is gathered; None where it has to go all the way."""
-        if not self._kinds or type(kwargs) is not dict or not self._nobody_else():
+    def worked_out(self, args: Any, kwargs: Any) -> tuple[NewJob, Any] | None:
+        """The job of the call and its handle, while the kinds hold; None where it has to go all the way."""
+        if type(kwargs) is not dict:
             return None
         kind = self._kinds.get((len(args), tuple(kwargs)))
         if kind is None or not kind.proven:
             return None
+        kind.used += 1
+        if self._kept and kind.used % _PROVE_EVERY == 0:
+            return None
         try:
-            if self._task.typing:
-                self._task.__header__(*args, **kwargs)
+            if self.task.typing:
+                self.task.__header__(*args, **kwargs)
             who = identify(self._contract, self._contract.scope, self._signature, args, kwargs, secret=self._secret)
             job = self._job(kind, args, kwargs, who, self._new_id(), time.time())
         except Exception:  # noqa: BLE001 - on the way through apply_async it is said what is wrong
             return None
         if job is None:
             return None
-        handle = type(kind.handle)(job.id, backend=kind.handle.backend, task_name=self._task.name)
+        handle = type(kind.handle)(job.id, backend=kind.handle.backend, task_name=self.task.name)
         handle.ignored = kind.handle.ignored
-        self._gathered.jobs.append(job)
-        self._gathered.results.append(handle)
-        return handle
+        return job, handle
 
-    def learn(self, args: Any, kwargs: Any, handle: Any) -> None:
+    def learn(self, args: Any, kwargs: Any, job: NewJob, handle: Any) -> None:
         """Look at the job of a call that went all the way."""
-        results = self._gathered.results
-        if not self._possible or type(kwargs) is not dict or not results or results[-1] is not handle:
+        if type(kwargs) is not dict:
             return
+        names = (len(args), tuple(kwargs))
+        known = self._kinds.get(names)
         # anything may have happened on the way
         self._calls = 0
-        if not self._nobody_else():
+        if not self.hold():
             return
-        names, job = (len(args), tuple(kwargs)), self._gathered.jobs[-1]
+        alike = None if known is None else self._is_alike(known, args, kwargs, job, handle)
+        if known is not None and known.proven and alike is False:
+            logger.warning(
+                "%s: its messages are not any more what they were, though nothing was configured anew: up to %d were still sent as before",
+                job.task, _PROVE_EVERY - 1,
+            )  # fmt: skip
+            self._kinds.clear()
         if names not in self._kinds:
             if len(self._kinds) < _MOST_KINDS:
                 self._kinds[names] = _kind_of(job, handle)
-            return
-        found = self._kinds[names]
-        if found is None or found.proven:
-            return
+        elif known is not None and not known.proven:
+            known.proven = alike is True
+            if not known.proven:
+                self._kinds[names] = None
+
+    def _is_alike(self, kind: _Kind, args: Any, kwargs: Any, job: NewJob, handle: Any) -> bool | None:
+        """Whether this job is what is worked out of its call; None where nothing can be."""
         created = json.loads(job.payload.headers)[HEADER]["created"]
-        like = (type(handle), handle.backend, handle.ignored) == (
-            type(found.handle), found.handle.backend, found.handle.ignored,
-        )  # fmt: skip
+        known = kind.handle
+        if (type(handle), handle.backend, handle.ignored) != (type(known), known.backend, known.ignored):
+            return False
         # who it is was asked of the contract once, and is not again
         who = Identity(job.key, job.fingerprint, job.tenant, "")
-        found.proven = like and self._job(found, args, kwargs, who, job.id, created) == job
-        if not found.proven:
-            self._kinds[names] = None
+        worked_out = self._job(kind, args, kwargs, who, job.id, created)
+        return None if worked_out is None else worked_out == job
 
     def _job(self, kind: _Kind, args: Any, kwargs: Any, who: Identity, id: str, created: float) -> NewJob | None:
         model = kind.model
@@ -173,13 +193,12 @@ class Many:
             model.delay, model.deadline, model.deadline_in, model.in_canvas, model.parent_id, id, model.group_id, id,
         )  # fmt: skip
 
-    def _nobody_else(self) -> bool:
-        """Whether what is worked out is what would go through: looked at before the first call, and every now and then."""
+    def hold(self) -> bool:
+        """Whether what is worked out now is what would go through; looked at every so many calls."""
         self._calls -= 1
         if self._calls >= 0:
             return True
-        alike = self._gathered.alike
-        if alike is None or not alike.holds(self._task.app) or running_job.get() is not None or not self._is_plain():
+        if running_job.get() is not None or not by_celery_alone(self.task.app) or not self._is_plain():
             self._calls = 0
             return False
         self._calls = self._every - 1
@@ -189,7 +208,7 @@ class Many:
         """Whether Celery and the guard make a job of a call in no way but their own, and of the same things as before."""
         from .task import GuardedTask
 
-        task, runtime, app = self._task, self._runtime, self._task.app
+        task, runtime, app = self.task, self._runtime, self.task.app
         contract, kind = runtime.contract_of(task), type(task)
         if contract is None or not (
             kind.apply_async is GuardedTask.apply_async
@@ -198,11 +217,15 @@ class Many:
             and vars(task).keys().isdisjoint((*_OF_TASKS, "apply_async"))
         ):
             return False
-        shape, conf = runtime.shape_of(task), app.conf
-        given = (contract, task._get_exec_options(), task.ignore_result, task.serializer, conf.task_serializer)
-        if self._given not in (None, given):
+        shape, conf, amqp = runtime.shape_of(task), app.conf, app.amqp
+        given = (
+            contract, task._get_exec_options(), task.ignore_result, task.serializer, conf.task_serializer,
+            conf, amqp, amqp.router, tuple(amqp.router.routes), os.getpid(), amqp.queues, conf.changes,
+        )  # fmt: skip
+        if self._given != given:
             self._kinds.clear()
-        self._given, self._contract, self._signature = given, contract, shape.signature
+            self._given = (*given[:-2], dict(amqp.queues), dict(conf.changes))
+        self._contract, self._signature = contract, shape.signature
         self._secret, self._limit = secret_for(contract, runtime.settings), runtime.settings.payload_limit
         return (
             task.expires is None
@@ -214,6 +237,39 @@ class Many:
             and not (shape.models or shape.named or runtime.encryption.on or runtime.tracing.on or runtime.leaves(task))
             and _is_kombus_json(self._serializer or task.serializer or conf.task_serializer)
         )
+
+
+def kinds_of_many(task: Any, calls: Any, options: Mapping[str, Any]) -> Kinds | None:
+    """For the calls of one ``enqueue_many``; None where all have to go all the way."""
+    at_hand = type(calls) in (list, tuple)
+    if not _is_steady(options) or (at_hand and len(calls) <= _FEW):
+        return None
+    return Kinds(task, options, look_every=_LOOK_EVERY if at_hand else 1)
+
+
+class KeptKinds(threading.local):
+    """Those that each thread keeps for ``delay`` and ``apply_async``."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[Any, ...], Kinds] = {}
+
+    def of(self, task: Any, options: Mapping[str, Any]) -> Kinds | None:
+        """For a call with these options now; None where it has to go all the way."""
+        if not _is_steady(options):
+            return None
+        # 1 is True, and makes another message
+        name = (task.name, *((name, type(value), value) for name, value in options.items()))
+        found = self._of.get(name)
+        if found is None or found.task is not task:
+            if len(self._of) >= _MOST_KINDS:
+                self._of.clear()
+            found = self._of[name] = Kinds(task, options, kept=True)
+        return found if found.hold() else None
+
+
+def _is_steady(options: Mapping[str, Any]) -> bool:
+    """Whether a message with these options says the same whenever it is sent."""
+    return options.keys() <= _STEADY and all(isinstance(value, _PLAIN) for value in options.values())
 
 
 def _is_kombus_json(serializer: str) -> bool:
@@ -254,7 +310,9 @@ def _kind_of(job: NewJob, handle: Any) -> _Kind | None:
     place(said, "created", "%(created)s")
     place(said, "tenant", "%(tenant)s")
     embed = json.loads(job.payload.body)[2]
-    return _Kind(job, handle, embed, _with_places(headers, places), _with_places(delivery, places))
+    # its body is of no use, and may be large
+    model = replace(job, payload=StoredPayload(b"", "", ""))
+    return _Kind(model, handle, embed, _with_places(headers, places), _with_places(delivery, places))
 
 
 def _with_places(value: Mapping[str, Any], places: Mapping[str, str]) -> str:
