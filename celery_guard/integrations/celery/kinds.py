@@ -66,6 +66,8 @@ _PROVE_EVERY = 100
 _FEW = 2
 #: So many kinds of calls are known at most.
 _MOST_KINDS = 100
+#: Of so many tasks and options a thread keeps the kinds at most.
+_MOST_KEPT = 1000
 _DEEPEST = 20
 
 _encode = kombu_json.JSONEncoder().encode
@@ -211,7 +213,9 @@ class Kinds:
         task, runtime, app = self.task, self._runtime, self.task.app
         contract, kind = runtime.contract_of(task), type(task)
         if contract is None or not (
-            kind.apply_async is GuardedTask.apply_async
+            not app.conf.task_always_eager
+            and vars(app).get("send_task") is runtime.sender
+            and kind.apply_async is GuardedTask.apply_async
             and is_of(Task.apply_async, celery_task)
             and all(is_of(getattr(kind, name), celery_task) for name in _OF_TASKS)
             and vars(task).keys().isdisjoint((*_OF_TASKS, "apply_async"))
@@ -232,8 +236,6 @@ class Kinds:
             and not task.name.startswith("celery.")
             and not task.__v2_compat__
             and getattr(task, "_dump_pydantic_arguments", None) is None
-            and vars(app).get("send_task") is runtime.sender
-            and not conf.task_always_eager
             and not (shape.models or shape.named or runtime.encryption.on or runtime.tracing.on or runtime.leaves(task))
             and _is_kombus_json(self._serializer or task.serializer or conf.task_serializer)
         )
@@ -255,13 +257,14 @@ class KeptKinds(threading.local):
 
     def of(self, task: Any, options: Mapping[str, Any]) -> Kinds | None:
         """For a call with these options now; None where it has to go all the way."""
-        if not _is_steady(options):
+        # names of one call each are not worth it
+        if not _is_steady(options) or "shadow" in options:
             return None
         # 1 is True, and makes another message
         name = (task.name, *((name, type(value), value) for name, value in options.items()))
         found = self._of.get(name)
         if found is None or found.task is not task:
-            if len(self._of) >= _MOST_KINDS:
+            if len(self._of) >= _MOST_KEPT:
                 self._of.clear()
             found = self._of[name] = Kinds(task, options, kept=True)
         return found if found.hold() else None

@@ -76,7 +76,7 @@ def test_the_options_are_those_of_the_call(
     add = make_task()
     handles = [add.apply_async((n,), **options) for n in range(5)]
     assert [handle.id for handle in handles] == [job.id for job in written]
-    assert len(sent) == 2
+    assert len(sent) == (5 if "shadow" in options else 2)
     wanted, said = all_the_way(add, (4,), {}, options)
     assert comparable(written[-1]) == wanted
     (kind, state, _), (wanted_kind, expected, _) = seen(handles[-1]), said
@@ -305,11 +305,17 @@ def test_a_duplicate_is_the_first_ones_handle(make_task: Callable[..., Any]) -> 
     assert [handle.duplicate for handle in first + again] == [False] * 5 + [True] * 5
 
 
-def test_no_more_is_kept_than_is_worth_it(make_task: Callable[..., Any]) -> None:
+def test_no_more_is_kept_than_is_worth_it(make_task: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_MOST_KEPT", 5)
     add = make_task()
-    for n in range(3 * kinds._MOST_KINDS):
+    for n in range(12):
         add.apply_async((n,), time_limit=n + 1)
-    assert len(add._guard.sender._kinds._of) <= kinds._MOST_KINDS
+        add.apply_async((n,), shadow=f"name {n}")
+    assert [dict(options)["time_limit"] for _, *options in _pairs(add._guard.sender._kinds._of)] == [11, 12]
+
+
+def _pairs(kept: Any) -> Any:
+    return [(name, *((option, value) for option, _, value in options)) for name, *options in kept]
 
 
 def test_a_body_is_not_kept(make_task: Callable[..., Any]) -> None:
