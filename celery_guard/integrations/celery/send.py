@@ -152,7 +152,7 @@ class Sender:
 
     def kinds_of(self, task: Any, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Kinds | None:
         """The kinds of a call that starts a job by itself, out of which it may be worked out; None where it has to go all the way."""
-        if collector() is not None or running_job.get() is not None or is_due():
+        if collector() is not None or is_due():
             return None
         if not (args is None or type(args) in (list, tuple)) or not (kwargs is None or type(kwargs) is dict):
             return None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, signals
+from celery.app.routes import MapRoute
 from kombu import Exchange, Queue
 from sqlalchemy import create_engine
 
@@ -97,7 +98,8 @@ def _default_queue(app: Celery, task: Any, draw: random.Random) -> None:
 
 
 def _new_queue(app: Celery, task: Any, draw: random.Random) -> None:
-    app.amqp.queues.add(Queue(draw.choice(["slow", "mail"]), Exchange(draw.choice(["a", "b"])), routing_key="there"))
+    exchange = Exchange(draw.choice(["a", "b"]), type="topic")
+    app.amqp.queues.add(Queue(draw.choice(["celery", "slow", "mail"]), exchange, routing_key="there"))
 
 
 def _routes(app: Celery, task: Any, draw: random.Random) -> None:
@@ -106,6 +108,11 @@ def _routes(app: Celery, task: Any, draw: random.Random) -> None:
     app.amqp.__dict__.pop("router", None)
     app.amqp.flush_routes()
     vars(app.amqp)["router"] = app.amqp.Router()
+
+
+def _table(app: Celery, task: Any, draw: random.Random) -> None:
+    if isinstance(app.amqp.router.routes, list):
+        app.amqp.router.routes[:] = [MapRoute({"add": draw.choice(["slow", "mail"])})]
 
 
 def _by_number(name: str, args: Any, kwargs: Any, options: Any, task: Any = None, **_: Any) -> dict[str, str]:
@@ -137,7 +144,7 @@ def _new_app(app: Celery, task: Any, draw: random.Random) -> None:
     vars(app).pop("amqp", None)
 
 
-CHANGES = [_default_queue, _new_queue, _routes, _ignored, _serializer, _time_limit, _stamped, _new_app]
+CHANGES = [_default_queue, _new_queue, _routes, _table, _ignored, _serializer, _time_limit, _stamped, _new_app]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -223,6 +230,7 @@ def test_a_job_that_a_schedule_sends_goes_all_the_way(make_task: Callable[..., A
     add = make_task()
     for n in range(5):
         with scheduled(Due("add", lambda: None, "nightly")):
+            assert add._guard.sender.kinds_of(add.app.tasks["add"], (1,), {}, {}) is None
             add.delay(n)
     assert len(sent) == 5
     assert {job.schedule for job in add.app.guard.store.jobs()} == {"nightly"}
@@ -265,6 +273,7 @@ def test_eager_is_heard_at_the_next_call(make_task: Callable[..., Any], written:
     for n in range(4):
         add.delay(n)
     add.app.conf.task_always_eager = True
+    assert add._guard.sender.kinds_of(add.app.tasks["add"], (1,), {}, {}) is None
     assert add.delay(4).state == "SUCCESS"
     add.app.conf.task_always_eager = False
     assert add.app.guard.store.job(add.delay(5).id).state is State.PENDING
