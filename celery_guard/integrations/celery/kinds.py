@@ -222,13 +222,14 @@ class Kinds:
         ):
             return False
         shape, conf, amqp = runtime.shape_of(task), app.conf, app.amqp
+        router, queues = amqp.router, amqp.queues
         given = (
-            contract, task._get_exec_options(), task.ignore_result, task.serializer, conf.task_serializer,
-            conf, amqp, amqp.router, tuple(amqp.router.routes), os.getpid(), amqp.queues, conf.changes,
+            contract, task._get_exec_options(), task.ignore_result, task.serializer, conf, amqp, router, tuple(router.routes),
+            os.getpid(), queues, conf.changes,
         )  # fmt: skip
         if self._given != given:
             self._kinds.clear()
-            self._given = (*given[:-2], dict(amqp.queues), dict(conf.changes))
+            self._given = (*given[:-2], dict(queues), dict(conf.changes))
         self._contract, self._signature = contract, shape.signature
         self._secret, self._limit = secret_for(contract, runtime.settings), runtime.settings.payload_limit
         return (
