@@ -5,6 +5,11 @@ repeated with jitter on transient errors, and raises :class:`~celery_guard.error
 not help; the exception is :meth:`Store.enqueue` through a door, which writes into the caller's transaction and repeats
 nothing there. No method holds a lock after it returns. The conformance suite in
 :mod:`celery_guard.testing.conformance` states the rest.
+
+A repetition answers for the whole call: what an earlier try has written is written once, and is not refused. Two things are less exact after
+an answer was lost. A number of rows that were moved or deleted (``sent``, ``postpone``, ``defer``, ``retain``, ``fold``, ``replay_release``) may
+be too small; what an earlier try has taken (``take``) comes back when its hold is over. And what leaves no row (duplicates, conflicts,
+:meth:`Store.count`) may be counted once more.
 """
 
 from __future__ import annotations
@@ -79,7 +84,8 @@ class Store(Operators, Protocol):
         takes from a lapsed lease: that is the sweep's.
 
         On an ended row that is untold and was published to be told (its ``relay`` is set), exactly one claim is
-        answered ``Settled(tell=True)`` with the stored outcome; every other ``tell=False``. It has ``lease`` to tell, or longer.
+        answered ``Settled(tell=True)`` with the stored outcome; every other ``tell=False``. It has ``lease`` to tell, or longer; where its answer
+        was lost nobody tells, and the row is due again after that time.
         """
         ...
 
@@ -96,7 +102,8 @@ class Store(Operators, Protocol):
         """Write an attempt's end, its result or failure, and what follows it, in one transaction.
 
         False: (fence, owner) does not own the row any more, and nothing was written. A lapsed lease that nobody
-        claimed since still owns it (state ``pending`` or ``sent`` with reason ``lost``).
+        claimed since still owns it (state ``pending`` or ``sent`` with reason ``lost``). Of a move to ``pending`` without a failure, whose answer
+        was lost and after which the next attempt has ended already, False may be said though it was written.
 
         Raises ``KeyBusy``: an open transaction takes the key of what follows, for longer than is waited for; nothing was written.
         """

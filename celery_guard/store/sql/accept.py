@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_guard.errors import KeyBusy
 from celery_guard.job.instant import microseconds
 from celery_guard.job.row import NewJob
 from celery_guard.job.state import Reason, State
@@ -25,7 +26,7 @@ from .count import write
 from .statement import Link, Row
 from .statements import accept as statements
 
-__all__ = ["accept"]
+__all__ = ["accept", "refuse_busy"]
 
 
 def accept(
@@ -58,6 +59,12 @@ def accept(
         answers[place] = acceptance.answer(look_first)
     _count(link, jobs, answers)
     return [answers[place] for place in range(len(jobs))]
+
+
+def refuse_busy(answers: Sequence[Enqueued]) -> None:
+    """On a repetition wait for a key that is being taken, perhaps by an earlier try: the server may not know yet that its connection is gone."""
+    if any(isinstance(answer, Busy) for answer in answers):
+        raise KeyBusy("A key of these jobs is being taken by another open transaction.")
 
 
 def _count(link: Link, jobs: Sequence[NewJob], answers: Mapping[int, Enqueued]) -> None:
@@ -137,6 +144,9 @@ class _Acceptance:
     def answer(self, look_first: bool) -> Enqueued:
         new = self._new
         values = {**_values(new), "held_key_": self._held_key}
+        if self._again and (found := self._find(values, by_key=False)):
+            # whoever holds the key by now: an earlier try may have written the row
+            return self._meet(found, values)
         if not self._link.traits.one_statement:
             if look_first and self._held_key is not None and (found := self._find(values, by_key=True)):
                 return self._meet(found, values)
@@ -193,10 +203,12 @@ class _Acceptance:
     def _meet(self, found: _Found, values: Mapping[str, Any]) -> Enqueued:
         """What to do about a row that has our id, or holds our key."""
         new = self._new
+        seen = {**values, "generation_": found.generation}
+        if self._again and found.id == new.id and self._link.rows(statements.has_message, seen):
+            # an earlier try, whatever became of the job since; one that was brought back keeps the fingerprint of the call before
+            return Accepted(new.id, found.holder)
         if found.id == new.id and found.state is State.PENDING and found.reason == Reason.HANDED_OVER:
             return self._carry_on(found, values)
-        if self._again and found.id == new.id and self._came_back(found, values):
-            return Accepted(new.id)
         if found.fingerprint != new.fingerprint:
             return Conflict(new.id, found.id, found.state)
         if found.id == new.id:
@@ -216,10 +228,6 @@ class _Acceptance:
         else:
             carried_on = self._with_message(values, lambda: bool(self._link.changed(statements.carry_on, values)))
         return Accepted(self._new.id) if carried_on else Duplicate(self._new.id, self._new.id, found.state)
-
-    def _came_back(self, found: _Found, values: Mapping[str, Any]) -> bool:
-        """Whether an earlier try has brought it back: the row keeps the fingerprint of the call that was handed over."""
-        return found.generation > 0 and bool(self._link.rows(statements.came_back, values))
 
 
 def _values(new: NewJob) -> dict[str, Any]:

@@ -205,12 +205,14 @@ def _was_written(link: Link, settlement: Settlement, compare: Compare, number: i
     if settlement.failure is not None:
         return bool(link.rows(statements.noted, {"id_": settlement.id, "number_": number}))
     for state, reason, fence, owner in link.rows(statements.written, {"id_": settlement.id}):
+        if reason != settlement.reason:
+            return False
+        if settlement.state is State.PENDING and state == State.RUNNING:
+            # claimed since, which leaves the reason as it was; only the sweep writes the same one for somebody else
+            return compare is not Compare.LAPSE and fence == settlement.fence + 1
         moved_on = settlement.state is State.PENDING and state == State.SENT
-        return (
-            (state == settlement.state or moved_on)
-            and reason == settlement.reason
-            and (compare is Compare.RELAY or (fence, owner) == (settlement.fence, settlement.owner))
-        )
+        same = compare is Compare.RELAY or (fence, owner) == (settlement.fence, settlement.owner)
+        return (state == settlement.state or moved_on) and same
     return False
 
 

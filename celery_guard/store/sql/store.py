@@ -53,11 +53,20 @@ class SqlStore(SqlOperators):
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Accept jobs in one transaction of the store's own."""
 
-        def write(link: Link, again: bool) -> list[Enqueued]:
-            return accept.accept(link, jobs, notify=self._notify, again=again)
+        def write(link: Link, again: bool, last: bool = False) -> list[Enqueued]:
+            answers = accept.accept(link, jobs, notify=self._notify, again=again or last)
+            if again and not last:
+                accept.refuse_busy(answers)
+            return answers
 
         at_once = self._traits.one_statement and len(jobs) == 1
-        answers = self._database.quick(write) if at_once else self._database.whole(write)
+        ways = self._database.quick if at_once else self._database.whole
+        try:
+            answers = ways(write)
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, KeyBusy):
+                raise
+            answers = ways(lambda link, again: write(link, again, last=True))
         self._bell.ring()
         return answers
 

@@ -1,22 +1,21 @@
-"""A connection that is cut in the middle of an operation: the store repeats it, and what was done is not done twice.
+"""What senders, workers, relays and the sweep ask of a store, with the connection cut in the middle: it is repeated, and what was done is not done twice.
 
-Each operation is cut at each of its round trips in turn, once so that the question is lost, and once the answer.
+What people ask is in :mod:`.cut_people`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from celery_guard.job.letter import Edit
-from celery_guard.job.row import Attempt, NewJob, Outgoing
+from celery_guard.job.row import NewJob, Outgoing
+from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import Reason, State
-from celery_guard.job.verdict import Accepted, Granted
-from celery_guard.store.protocol import Cancelled, Store
+from celery_guard.job.verdict import Accepted, Conflict, Duplicate, Enqueued, Granted, Settled
+from celery_guard.store import calls
+from celery_guard.store.protocol import Store
 from celery_guard.testing.wire import Wire
 
 from .builders import (
@@ -30,66 +29,117 @@ from .builders import (
     new_id,
     new_job,
     payload,
-    recovered,
     result,
     retried,
     succeeded,
 )
-from .moves import accept, die, eventually, found, lapse, lease_of, publish, start, succeed, take, taken_ids
+from .cuts import Cuts, lost
+from .moves import (
+    accept,
+    eventually,
+    found,
+    lease_of,
+    publish,
+    start,
+    succeed,
+    take,
+    taken_ids,
+)  # fmt: skip
 
 __all__ = ["TestCut"]
 
-_Prepare = Callable[[Store], Any]
-_Call = Callable[[Store, Any], Any]
-_Check = Callable[[Store, Any, Any], object]
+
+def _handed_over(granted: Granted) -> Settlement:
+    return retried(granted, reason=Reason.HANDED_OVER, delay=LONG, charged=False, retried=False)
 
 
-@pytest.mark.parametrize("answers", [False, True], ids=["a lost question", "a lost answer"])
-class TestCut:
-    """``store`` is on a line of its own, ``wired`` is cut."""
+def _like(holder: NewJob, **given: Any) -> NewJob:
+    return new_job(**{"key": holder.key, "fingerprint": holder.fingerprint, **given})
 
-    def _everywhere(
-        self,
-        store: Store,
-        wired: tuple[Wire, Store],
-        answers: bool,
-        prepare: _Prepare,
-        call: _Call,
-        check: _Check,
-        meanwhile: _Call = lambda store, given: None,
+
+_ANSWERS: dict[str, Callable[[str, str], Enqueued]] = {
+    "new": lambda id, holder: Accepted(id),
+    "follows": Accepted,
+    "follows the first": Accepted,
+    "the same": lambda id, holder: Duplicate(id, holder, State.RUNNING),
+    "another": lambda id, holder: Conflict(id, holder, State.RUNNING),
+}
+
+#: Jobs that are enqueued while another one runs, and the answers.
+_SHAPES: dict[str, tuple[Callable[[NewJob], list[NewJob]], tuple[str, ...]]] = {
+    "without a key": (lambda holder: [new_job()], ("new",)),
+    "with a key": (lambda holder: [keyed(new_id())], ("new",)),
+    "in the broker": (lambda holder: [new_job(in_broker=LONG)], ("new",)),
+    "a conflict": (lambda holder: [_like(holder, fingerprint=digest("another call"))], ("another",)),
+    "a follower": (lambda holder: [_like(holder, in_canvas=True)], ("follows",)),
+    "many": (
+        lambda holder: [first := keyed(new_id()), _like(first, in_canvas=True), _like(holder)],
+        ("new", "follows the first", "the same"),
+    ),
+}
+
+_ENDS: dict[str, Callable[[Granted], Settlement]] = {
+    "succeeded": lambda granted: succeeded(granted, result=None, interrupted=False),
+    "dead": dead,
+    "cancelled": lambda granted: dead(granted, state=State.CANCELLED, reason=None, failure=None),
+    "unknown": lambda granted: dead(granted, state=State.UNKNOWN, reason=None),
+    "handed over": _handed_over,
+}
+
+
+@lost
+class TestCut(Cuts):
+    @pytest.mark.parametrize("shape", _SHAPES)
+    def test_an_enqueue(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool, shape: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        wire, cut = wired
-        for at in range(1, 30):
-            given = prepare(store)
-            cut.next_due()
-            wire.cut(at, answers=answers, then=partial(meanwhile, store, given))
-            said = call(cut, given)
-            whole = wire.mend()
-            check(store, given, said)
-            if whole:
-                assert at > 1, "the operation was never cut"
-                return
-        raise AssertionError("the operation has no end")
+        monkeypatch.setattr(calls, "BATCH", 1)
+        make, words = _SHAPES[shape]
 
-    @pytest.mark.parametrize("make", [new_job, lambda: keyed(new_id())], ids=["without a key", "with a key"])
-    def test_an_enqueue(self, store: Store, wired: tuple[Wire, Store], answers: bool, make: Callable[[], Any]) -> None:
-        def check(store: Store, job: Any, said: Any) -> None:
+        def prepare(store: Store) -> tuple[NewJob, list[NewJob]]:
+            holder = keyed(new_id())
+            start(store, holder)
+            return holder, make(holder)
+
+        def check(store: Store, given: tuple[NewJob, list[NewJob]], said: Any) -> None:
+            holder, jobs = given
+            assert said == [
+                _ANSWERS[word](job.id, jobs[0].id if word == "follows the first" else holder.id)
+                for job, word in zip(jobs, words, strict=True)
+            ]
+            written = [job for job, word in zip(jobs, words, strict=True) if word not in ("the same", "another")]
+            assert [store.payload(job.id) for job in written] == [job.payload for job in written]
+            free = [job.id for job, word in zip(jobs, words, strict=True) if word == "new" and job.in_broker is None]
+            assert sorted(taken_ids(store)) == sorted(free)
+
+        self._everywhere(store, wired, answers, prepare, lambda cut, given: cut.enqueue(given[1]), check)
+
+    @pytest.mark.parametrize("handed_over", [False, True], ids=["has died", "was handed over"])
+    def test_an_enqueue_of_a_job_that_meanwhile(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool, handed_over: bool
+    ) -> None:
+        """It ran before its sender asked again, who is told the same and has it run no second time."""
+        seen: set[str] = set()
+
+        def meanwhile(store: Store, job: NewJob) -> None:
+            granted = store.claim(job.id, "worker-1", LONG)
+            if isinstance(granted, Granted):
+                seen.add(job.id)
+                assert store.settle(_handed_over(granted) if handed_over else dead(granted))
+                if not handed_over:
+                    accept(store, new_job(key=job.key, fingerprint=digest("another call"), delay=LONG))
+
+        def check(store: Store, job: NewJob, said: Any) -> None:
             assert said == [Accepted(job.id)]
-            assert store.payload(job.id) == job.payload
-            assert taken_ids(store) == [job.id]
+            if job.id not in seen:
+                meanwhile(store, job)
+            row = found(store, job.id)
+            assert (row.state, row.generation) == (State.PENDING if handed_over else State.DEAD, 0)
 
-        self._everywhere(store, wired, answers, lambda _: make(), lambda cut, job: cut.enqueue([job]), check)
-
-    def test_an_enqueue_of_many(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, jobs: Any, said: Any) -> None:
-            assert said == [Accepted(jobs[0].id), Accepted(jobs[1].id, holder=jobs[0].id)]
-            assert taken_ids(store) == [jobs[0].id]
-
-        def prepare(_: Store) -> Any:
-            key = new_id()
-            return [keyed(key), keyed(key, in_canvas=True)]
-
-        self._everywhere(store, wired, answers, prepare, lambda cut, jobs: cut.enqueue(jobs), check)
+        self._everywhere(
+            store, wired, answers, lambda _: new_job() if handed_over else keyed(new_id()),
+            lambda cut, job: cut.enqueue([job]), check, meanwhile,
+        )  # fmt: skip
 
     def test_an_id_that_comes_back(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         """A relay never finds its row without the message that it goes on with."""
@@ -97,9 +147,7 @@ class TestCut:
 
         def prepare(store: Store) -> NewJob:
             job = new_job(fingerprint=digest("a call"))
-            assert store.settle(
-                retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, charged=False, retried=False)
-            )
+            assert store.settle(_handed_over(start(store, job)))
             return new_job(id=job.id, payload=payload(b"second"), fingerprint=digest("another call"))
 
         def check(store: Store, back: NewJob, said: Any) -> None:
@@ -160,6 +208,105 @@ class TestCut:
 
         self._everywhere(store, wired, answers, start, call, check)
 
+    @pytest.mark.parametrize("end", _ENDS)
+    def test_a_settlement(self, store: Store, wired: tuple[Wire, Store], answers: bool, end: str) -> None:
+        def check(store: Store, granted: Granted, said: bool) -> None:
+            settlement = _ENDS[end](granted)
+            assert said is True
+            row = found(store, granted.id)
+            assert (row.state, row.reason, row.attempts) == (settlement.state, settlement.reason, settlement.charged)
+            assert len(row.failures) == (settlement.failure is not None)
+
+        self._everywhere(
+            store, wired, answers, lambda store: start(store, keyed(new_id())),
+            lambda cut, granted: cut.settle(_ENDS[end](granted)), check,
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("unknown", [False, True], ids=["by its attempt", "by a person"])
+    def test_a_settlement_after_which_the_job_has_moved_on(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool, unknown: bool
+    ) -> None:
+        def prepare(store: Store) -> Granted:
+            granted = start(store)
+            assert not unknown or store.settle(dead(granted, state=State.UNKNOWN))
+            return granted
+
+        def call(cut: Store, granted: Granted) -> bool:
+            again = retried(granted, reason=Reason.INTERRUPTED, retried=False)
+            return cut.settle_unknown(again) if unknown else cut.settle(again)
+
+        def check(store: Store, granted: Granted, said: bool) -> None:
+            assert said is True
+            row = found(store, granted.id)
+            assert (row.fence, row.state) in ((1, State.PENDING), (2, State.RUNNING))
+
+        self._everywhere(
+            store,
+            wired,
+            answers,
+            prepare,
+            call,
+            check,
+            lambda store, granted: store.claim(granted.id, "worker-2", LONG),
+        )
+
+    @pytest.mark.parametrize("back", [False, True], ids=["a job whose key is taken", "an id that comes back"])
+    def test_a_settlement_that_is_followed_by(
+        self, store: Store, wired: tuple[Wire, Store], answers: bool, back: bool
+    ) -> None:
+        def prepare(store: Store) -> tuple[Granted, NewJob]:
+            job = keyed(new_id())
+            granted = start(store, job)
+            assert not back or store.settle(_handed_over(granted))
+            id, key = (job.id, None) if back else (new_id(), job.key)
+            return start(store), new_job(id=id, key=key, payload=payload(b"second"), fingerprint=digest("another call"))
+
+        def check(store: Store, given: tuple[Granted, NewJob], said: bool) -> None:
+            assert (said, found(store, given[0].id).state) == (True, State.SUCCEEDED)
+            row = found(store, given[1].id)
+            assert (row.state, row.reason, len(row.failures)) == (
+                (State.PENDING, Reason.REPLACED, 0) if back else (State.DEAD, Reason.FAILED, 1)
+            )
+            assert store.payload(row.id) == given[1].payload
+
+        self._everywhere(
+            store, wired, answers, prepare, lambda cut, given: cut.settle(succeeded(given[0], follow=given[1:])), check
+        )
+
+    def test_a_settlement_that_others_wait_for(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
+        def prepare(store: Store) -> tuple[Granted, NewJob]:
+            holder = keyed(new_id())
+            granted, follower = start(store, holder), _like(holder, in_canvas=True)
+            assert store.enqueue([follower]) == [Accepted(follower.id, holder.id)]
+            assert take(store) == []
+            return granted, follower
+
+        def check(store: Store, given: tuple[Granted, NewJob], said: bool) -> None:
+            assert said is True
+            assert taken_ids(store) == [given[1].id]
+
+        self._everywhere(store, wired, answers, prepare, lambda cut, given: cut.settle(succeeded(given[0])), check)
+
+    def test_a_claim_that_is_to_tell(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
+        """One whose answer was lost tells nobody, and another is to tell a lease later."""
+
+        def prepare(store: Store) -> Granted:
+            granted = succeed(store, told=False, tell_within=NONE)
+            assert eventually(lambda: taken_ids(store, token="relay-1")) == [granted.id]
+            assert store.sent("relay-1", [granted.id], NONE) == 1
+            return granted
+
+        def check(store: Store, granted: Granted, said: Any) -> None:
+            assert isinstance(said, Settled)
+            assert (said.state, said.result, said.fence) == (State.SUCCEEDED, result(), granted.fence)
+            if not said.tell:
+                assert eventually(lambda: taken_ids(store)) == [granted.id]
+            store.told([(granted.id, granted.fence)])
+
+        self._everywhere(
+            store, wired, answers, prepare, lambda cut, granted: cut.claim(granted.id, "worker-2", SOON), check
+        )
+
     def test_a_settlement_by_nobody(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
         def prepare(store: Store) -> Granted:
             stale = start(store)
@@ -198,159 +345,3 @@ class TestCut:
             assert len(found(store, granted.id).failures) == 1
 
         self._everywhere(store, wired, answers, start, lambda cut, granted: cut.note(granted.id, failure()), check)
-
-    def test_a_take(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def prepare(store: Store) -> str:
-            job = new_job()
-            accept(store, job)
-            return job.id
-
-        def check(store: Store, id: str, said: Any) -> None:
-            assert [row.id for row in said] in ([id], [])
-            assert eventually(lambda: taken_ids(store)) == [id]
-
-        self._everywhere(store, wired, answers, prepare, lambda cut, _: cut.take(new_id(), 10, SOON), check)
-
-    def test_a_relays_mark(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, token: str, said: int) -> None:
-            row = found(store, token)
-            assert (row.state, row.publications) == (State.SENT, 1)
-
-        self._everywhere(store, wired, answers, _taken, lambda cut, token: cut.sent(token, [token], LONG), check)
-
-    def test_a_row_given_back(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, token: str, said: int) -> None:
-            assert found(store, token).refusals == 1
-
-        self._everywhere(
-            store, wired, answers, _taken, lambda cut, token: cut.postpone(token, [(token, LONG)], refused=True), check
-        )
-
-    def test_a_recovery(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, attempt: Attempt, said: bool) -> None:
-            assert said is True
-            row = found(store, attempt.id)
-            assert (row.state, row.crashes, len(row.failures)) == (State.PENDING, 1, 1)
-
-        self._everywhere(store, wired, answers, lambda store: lapse(store)[1], _recover, check)
-
-    def test_a_recovery_that_another_sweep_has_made(
-        self, store: Store, wired: tuple[Wire, Store], answers: bool
-    ) -> None:
-        """The row is as this sweep would have left it, and yet it was not this one."""
-
-        def prepare(store: Store) -> Attempt:
-            attempt = lapse(store)[1]
-            assert _recover(store, attempt) is True
-            return attempt
-
-        def check(store: Store, attempt: Attempt, said: bool) -> None:
-            assert said is False
-            row = found(store, attempt.id)
-            assert (row.state, row.crashes, len(row.failures)) == (State.PENDING, 1, 1)
-
-        self._everywhere(store, wired, answers, prepare, _recover, check)
-
-    def test_a_recovery_after_which_the_job_has_moved_on(
-        self, store: Store, wired: tuple[Wire, Store], answers: bool
-    ) -> None:
-        """The row does not show it any more, and yet it was this sweep."""
-
-        def meanwhile(store: Store, attempt: Attempt) -> None:
-            verdict = store.claim(attempt.id, "worker-2", LONG)
-            assert not isinstance(verdict, Granted) or store.settle(succeeded(verdict))
-
-        def check(store: Store, attempt: Attempt, said: bool) -> None:
-            assert said is True
-            assert (found(store, attempt.id).crashes, len(found(store, attempt.id).failures)) == (1, 1)
-
-        self._everywhere(
-            store,
-            wired,
-            answers,
-            lambda store: lapse(store)[1],
-            lambda cut, attempt: _recover(cut, attempt, NONE),
-            check,
-            meanwhile,
-        )
-
-    def test_a_cancel(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, granted: Granted, said: Any) -> None:
-            assert said.answer == "asked"
-            assert found(store, granted.id).cancel is True
-
-        self._everywhere(store, wired, answers, start, lambda cut, granted: cut.cancel(granted.id), check)
-
-    def test_a_cancel_of_what_waits(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def prepare(store: Store) -> str:
-            job = new_job()
-            accept(store, job)
-            return job.id
-
-        def check(store: Store, id: str, said: Any) -> None:
-            assert said == Cancelled(id, "cancelled", State.CANCELLED)
-            assert found(store, id).state is State.CANCELLED
-
-        self._everywhere(store, wired, answers, prepare, lambda cut, id: cut.cancel(id), check)
-
-    def test_a_replay(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, granted: Granted, said: Any) -> None:
-            assert [one.answer for one in said] == ["replayed"]
-            row = found(store, granted.id)
-            assert (row.state, row.replays) == (State.PENDING, 1)
-
-        self._everywhere(store, wired, answers, die, lambda cut, granted: cut.replay([granted.id]), check)
-
-    def test_an_edited_replay(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, granted: Granted, said: Any) -> None:
-            assert said.answer == "replayed"
-            row = found(store, granted.id)
-            assert (row.state, row.replays, row.generation) == (State.PENDING, 1, 1)
-            assert store.payload(granted.id) == payload(b"second")
-
-        def call(cut: Store, granted: Granted) -> Any:
-            return cut.replay_edited(Edit(granted.id, 0, payload(b"second"), None))
-
-        self._everywhere(store, wired, answers, die, call, check)
-
-    def test_a_retention(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, granted: Granted, said: int) -> None:
-            # The server may hold the row for the lost connection a little longer, and retention passes by what is held.
-            eventually(lambda: store.retain(10) or store.job(granted.id) is None)
-            assert (store.job(granted.id), store.payload(granted.id), store.counts()) == (None, None, {})
-
-        self._everywhere(
-            store, wired, answers, lambda store: succeed(store, keep=NONE), lambda cut, _: cut.retain(10), check
-        )
-
-    def test_a_message_put_into_quarantine(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def call(cut: Store, name: str) -> int:
-            return cut.quarantine(
-                queue=name, body=b"\xff", headers="{}", content_type="x", content_encoding="y", reason="z"
-            )
-
-        def check(store: Store, name: str, number: int) -> None:
-            assert [message.id for message in store.quarantined() if message.queue == name] == [number]
-
-        self._everywhere(store, wired, answers, lambda _: new_id(), call, check)
-
-    def test_a_slot(self, store: Store, wired: tuple[Wire, Store], answers: bool) -> None:
-        def check(store: Store, name: str, said: bool) -> None:
-            assert said is True
-            assert store.hold(name, "two", LONG) is False
-
-        self._everywhere(
-            store, wired, answers, lambda _: new_id(), lambda cut, name: cut.hold(name, "one", LONG), check
-        )
-
-
-def _recover(store: Store, attempt: Attempt, delay: timedelta = LONG) -> bool:
-    return store.recover(attempt, recovered(attempt, crashed=True, delay=delay, failure=failure()))
-
-
-def _taken(store: Store) -> str:
-    """A job that is taken by a relay whose token is the job's id."""
-    job = new_job()
-    accept(store, job)
-    assert taken_ids(store, token=job.id) == [job.id]
-    return job.id

@@ -49,10 +49,10 @@ __all__ = [
     "accept_job",
     "accept_many",
     "call",
-    "came_back",
     "carry_on",
     "carry_on_at_once",
     "find",
+    "has_message",
     "has_store",
     "identity",
     "keep_payload",
@@ -303,11 +303,11 @@ def carry_on_at_once(notify: bool) -> Select[Any]:
     return select(moved.c.id, called).add_cte(letter.cte("letter"))
 
 
-def came_back() -> Select[Any]:
-    """Whether a later generation of this job has this very message."""
+def has_message() -> Select[Any]:
+    """Whether this very message is one of a job's up to a generation. No other call has the same one: its headers say when it was made."""
     return select(payload.c.generation).where(
         payload.c.job == given("id"),
-        payload.c.generation > literal_column("0"),
+        payload.c.generation <= given("generation", Integer),
         payload.c.body == given("body", LargeBinary),
         payload.c.headers == given("headers"),
     )
