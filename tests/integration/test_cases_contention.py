@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from threading import Event
 from typing import Any
@@ -39,8 +40,7 @@ from celery_guard.store import open_store
 from celery_guard.store.patience import Patience
 from celery_guard.store.protocol import Store
 from celery_guard.store.sql import SqlStore
-from celery_guard.testing.conformance import Subject, opened_store, store
-from celery_guard.testing.conformance import TestCut as Operations
+from celery_guard.testing.conformance import Subject, cut, cut_people, cut_relay, opened_store, store
 from celery_guard.testing.conformance.builders import LONG, NONE, dead, keyed, new_id, new_job, retried, succeeded
 from celery_guard.testing.conformance.crowd import together
 from celery_guard.testing.conformance.moves import accept, eventually, found, lease_of, publish
@@ -218,17 +218,27 @@ def troubled(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> Iterator[tupl
     opened.close()
 
 
-@pytest.mark.parametrize("operation", [name for name in vars(Operations) if name.startswith("test_")])
+def _operations() -> Iterator[Any]:
+    """How each test of the conformance suite that cuts is called, in its first cases."""
+    for suite in (cut.TestCut, cut_relay.TestRelayCut, cut_people.TestPeopleCut, cut_people.TestReplaysCut):
+        for name, test in vars(suite).items():
+            if name.startswith("test_"):
+                cases: list[dict[str, Any]] = [{}]
+                for mark in getattr(test, "pytestmark", ()):
+                    names, values = mark.args
+                    told = [(value,) if isinstance(names, str) else value for value in values]
+                    names = (names,) if isinstance(names, str) else names
+                    cases = [{**case, **dict(zip(names, one, strict=True))} for case in cases for one in told]
+                for number, case in enumerate(cases[:2]):
+                    yield pytest.param(partial(getattr(suite(), name), **case), id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize("operation", [*_operations()])
 def test_db_4_a_write_that_the_database_asks_for_once_more_is_repeated_with_its_whole_transaction(
-    operation: str, store: Store, troubled: tuple[Trouble, SqlStore]
+    operation: Callable[..., None], store: Store, troubled: tuple[Trouble, SqlStore]
 ) -> None:
     """Each write of each operation, BEGIN and COMMIT included, is refused once; what comes of it is the same."""
-    check = getattr(Operations(), operation)
-    if operation == "test_an_enqueue":
-        check(store, troubled, False, lambda: keyed(new_id()))
-        check(store, troubled, False, new_job)
-    else:
-        check(store, troubled, False)
+    operation(store, troubled, False)
     assert troubled[0].struck > 0
 
 

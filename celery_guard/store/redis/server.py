@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -58,7 +58,7 @@ class Server:
     def run(
         self, name: str, given: dict[str, Any], *parts: bytes, patience: Patience | None = None, versioned: bool = True
     ) -> Any:
-        """Run the script ``name``; ``given`` is what it is told, and ``parts`` are what is bytes.
+        """Run the script ``name``; ``given`` is what it is told, and ``parts`` are what is bytes. A repetition is told that it is one (``again``).
 
         Raises:
             StoreUnavailableError: the server could not be reached, or refused, for longer than the patience.
@@ -66,12 +66,17 @@ class Server:
         """
         if versioned:
             given = {**given, "version": str(VERSION)}
-        words = json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()
-        return self._repeated(lambda: self._call(name, [words, *parts]), patience or self.patience)
+
+        def call(again: bool) -> Any:
+            said = {**given, "again": True} if again else given
+            words = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+            return self._call(name, [words, *parts])
+
+        return self._repeated(call, patience or self.patience)
 
     def ask(self, *command: Any) -> Any:
         """The answer to a plain command; what the server refuses is raised as ``redis.exceptions.ResponseError``."""
-        return self._repeated(lambda: self._ask(command), self.patience, refused=True)
+        return self._repeated(lambda again: self._ask(command), self.patience, refused=True)
 
     def _call(self, name: str, args: Sequence[bytes]) -> Any:
         found = script(name)
@@ -80,14 +85,14 @@ class Server:
         except NoScriptError:
             return self._ask(("EVAL", found.text, 1, self.tag, *args))
 
-    def _repeated(self, work: Any, patience: Patience, *, refused: bool = False) -> Any:
+    def _repeated(self, work: Callable[[bool], Any], patience: Patience, *, refused: bool = False) -> Any:
         try:
             try:
-                return work()
+                return work(False)
             except Exception as error:
                 if not self._passes(error):
                     raise
-                return patience.repeat(work, self._passes, error)
+                return patience.repeat(lambda: work(True), self._passes, error)
         except Exception as error:
             said = error if refused and isinstance(error, ResponseError) else explained(error, self.shown)
             if said is error:

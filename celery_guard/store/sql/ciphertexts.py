@@ -27,9 +27,12 @@ def page(
     return found, f"{_KINDS[next]}" if next < len(_KINDS) else None
 
 
-def reencrypt(connection: Connection, was: Ciphertext, text: str) -> bool:
-    """Put ``text`` in the place of one that is still there."""
-    return bool(connection.execute(statements.replaced(was.kind, was.job, was.part, was.text, text)).rowcount)
+def reencrypt(connection: Connection, was: Ciphertext, text: str, again: bool) -> bool:
+    """Put ``text`` in the place of one that is still there; ``again``: an earlier try may have done it."""
+    there = (was.text, text) if again else (was.text,)
+    return any(
+        connection.execute(statements.replaced(was.kind, was.job, was.part, old, text)).rowcount for old in there
+    )
 
 
 def _place(after: str | None) -> tuple[CiphertextKind, tuple[str, int] | None]:

@@ -72,7 +72,7 @@ class SqlOperators(OpenStore):
 
     def reencrypt(self, was: Ciphertext, text: str) -> bool:
         """Put a ciphertext in the place of ``was``."""
-        return self._database.each(lambda connection, again: ciphertexts.reencrypt(connection, was, text))
+        return self._database.each(lambda connection, again: ciphertexts.reencrypt(connection, was, text, again))
 
     # -- dead letters ---------------------------------------------------------------------------------------------
 
@@ -127,19 +127,21 @@ class SqlOperators(OpenStore):
         return added
 
     def _add(self, id: str, batch: list[str], first: int) -> int:
-        return self._database.begin(lambda connection, again: replays.add(connection, id, batch, first))
+        return self._database.begin(lambda connection, again: replays.add(connection, id, batch, first, again))
 
     def replay_move(
         self, id: str, was: Sequence[ReplayState], to: ReplayState, why: str = "", wave: int | None = None
     ) -> bool:
         """Change the state of a replay."""
         move = replay_statements.move(id, was, to, why, wave)
-        return self._database.each(lambda connection, again: bool(connection.execute(move).rowcount))
+        left = {"state": to.value, "why": why}
+        return self._database.each(lambda connection, again: replays.moved(connection, move, id, again, left))
 
     def replay_wave(self, id: str, wave: int) -> bool:
         """Go on to the next wave."""
         step = replay_statements.next_wave(id, wave)
-        return self._database.each(lambda connection, again: bool(connection.execute(step).rowcount))
+        left = {"state": ReplayState.RUNNING.value, "wave": wave + 1}
+        return self._database.each(lambda connection, again: replays.moved(connection, step, id, again, left))
 
     def replay_observe(self, id: str, wave: int, run: int) -> Progress:
         """Note what became of jobs that were sent again, and count."""

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, RowMapping
 from celery_guard.job.instant import Instant, instant_to_datetime, microseconds
 from celery_guard.job.letter import Edit
 from celery_guard.job.row import Job, StoredPayload
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import State
 from celery_guard.store.protocol import HANDLED, Backlog, Cancelled, Heartbeat, Quarantined, Replayed
 
 from . import rows
@@ -125,15 +125,18 @@ def cancel(connection: Connection, id: str, again: bool) -> tuple[Cancelled, boo
     return Cancelled(id, "too late", state), False
 
 
-def replay(connection: Connection, id: str, again: bool, *, lock_keys: bool, edit: Edit | None = None) -> Replayed:
-    """Send a dead job again, if its key is free or it only followed the job that holds it; with the message of ``edit`` where there is one."""
+def replay(connection: Connection, id: str, seen: list[int], *, lock_keys: bool, edit: Edit | None = None) -> Replayed:
+    """Send a dead job again, if its key is free or it only followed the job that holds it; with the message of ``edit`` where there is one.
+
+    ``seen`` keeps, from the first try of a call to the next, how often it had been sent again: an earlier try may have done it.
+    """
     row = connection.execute(statements.job_row(id, locked=True)).mappings().one_or_none()
     if row is None:
         return Replayed(id, "skipped", "there is no such job")
+    seen.append(row["replays"])
+    if row["replays"] > seen[0] and (edit is None or payload_of(connection, id, edit.generation + 1) == edit.payload):
+        return Replayed(id, "replayed")
     if row["state"] != State.DEAD:
-        sent = edit is None or payload_of(connection, id, row["generation"]) == edit.payload
-        if again and sent and row["state"] == State.PENDING and row["reason"] == Reason.REPLAY:
-            return Replayed(id, "replayed")
         return Replayed(id, "skipped", f"it is {row['state']}, not dead")
     if edit is not None and row["generation"] != edit.generation:
         return Replayed(id, "skipped", edit.overtaken_by(row["generation"]))

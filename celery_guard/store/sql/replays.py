@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection, RowMapping
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.selectable import Select
 
 from celery_guard.job.instant import microseconds
@@ -33,6 +34,7 @@ __all__ = [
     "add",
     "begin",
     "failed",
+    "moved",
     "observe",
     "of",
     "one",
@@ -61,8 +63,8 @@ def begin(connection: Connection, new: NewReplay) -> None:
     )  # fmt: skip
 
 
-def add(connection: Connection, id: str, ids: Sequence[str], first: int) -> int:
-    """Add dead jobs; how many."""
+def add(connection: Connection, id: str, ids: Sequence[str], first: int, again: bool) -> int:
+    """Add dead jobs; how many. ``again``: those from ``first`` on may be what an earlier try has added."""
     batch = connection.execute(statements.known(id)).mappings().one_or_none()
     if batch is None or batch["state"] != ReplayState.BUILDING:
         return 0
@@ -77,8 +79,9 @@ def add(connection: Connection, id: str, ids: Sequence[str], first: int) -> int:
             return _place(connection, id, new)
     except IntegrityError:
         # some are in it already: to ask for them each time would cost more, the more there are
-        placed = set(connection.execute(statements.placed(id, ids)).scalars())
-        return _place(connection, id, [row for row in new if row["job"] not in placed])
+        placed: dict[str, int] = {row.job: row.position for row in connection.execute(statements.placed(id, ids))}
+        mine = sum(position >= first for position in placed.values()) if again else 0
+        return mine + _place(connection, id, [row for row in new if row["job"] not in placed])
 
 
 def _place(connection: Connection, id: str, new: list[dict[str, Any]]) -> int:
@@ -86,6 +89,14 @@ def _place(connection: Connection, id: str, new: list[dict[str, Any]]) -> int:
         connection.execute(statements.put(), new)
         connection.execute(statements.counted(id, len(new)))
     return len(new)
+
+
+def moved(connection: Connection, move: Update, id: str, again: bool, left: Mapping[str, Any]) -> bool:
+    """Change a replay, where the move finds it as it was seen. ``again``: where it is ``left`` so, an earlier try may have changed it."""
+    if connection.execute(move).rowcount:
+        return True
+    found = connection.execute(statements.known(id)).mappings().one_or_none() if again else None
+    return found is not None and left.items() <= {**found}.items()
 
 
 def observe(connection: Connection, id: str, wave: int, run: int) -> Progress:
@@ -151,7 +162,7 @@ def release(connection: Connection, id: str, job_id: str, wave: int, *, lock_key
     """Send one job again together with its place in the replay; False where the replay does not run, or another was faster."""
     if not connection.execute(statements.place(id, job_id, ItemState.RELEASED, wave=wave)).rowcount:
         return False
-    answer = people.replay(connection, job_id, False, lock_keys=lock_keys)
+    answer = people.replay(connection, job_id, [], lock_keys=lock_keys)
     if answer.answer != "replayed":
         connection.execute(statements.skip(id, job_id, answer.why))
         return False

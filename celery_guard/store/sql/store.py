@@ -326,10 +326,10 @@ class SqlStore(SqlOperators):
         return answer
 
     def _replay(self, id: str, edit: Edit | None = None) -> Replayed:
-        lock_keys = self._traits.one_statement
+        lock_keys, seen = self._traits.one_statement, list[int]()
         try:
             return self._database.begin(
-                lambda connection, again: people.replay(connection, id, again, lock_keys=lock_keys, edit=edit)
+                lambda connection, again: people.replay(connection, id, seen, lock_keys=lock_keys, edit=edit)
             )
         except IntegrityError:
             return Replayed(id, "skipped", "its key was taken at this moment")

@@ -16,7 +16,7 @@ A whole test module of a store::
         return MyCallers(subject)  # or refuse_callers(store), for a store that declares it cannot join them
 
 One file a journey: accept, audit, keys, followers, handover, claim, progress, bodies, settle, tell, relay, sweep, people, operators, letters, replays,
-edits, ciphertexts, counting, doors, clock, races, apart, cut, cut_relay,
+edits, ciphertexts, counting, doors, clock, races, apart, cut, cut_relay, cut_people,
 round_trips, upkeep. The tests wait for the store, by polling it with a bound, and assert nothing about how long it took.
 """
 
@@ -24,7 +24,7 @@ round_trips, upkeep. The tests wait for the store, by polling it with a bound, a
 
 import pytest
 
-_MODULES = "accept apart audit bodies ciphertexts claim clock counting crowd cut cut_relay cuts doors edits followers handover keys letters moves operators people progress races relay replays round_trips settle sweep tell upkeep"
+_MODULES = "accept apart audit bodies ciphertexts claim clock counting crowd cut cut_people cut_relay cuts doors edits followers handover keys letters moves operators people progress races relay replays round_trips settle sweep tell upkeep"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 from .accept import TestAccept, TestDue
@@ -36,6 +36,7 @@ from .claim import TestClaim, TestCounts, TestRenew
 from .clock import TestClock, skewed
 from .counting import TestCounting, TestStanding
 from .cut import TestCut
+from .cut_people import TestPeopleCut, TestReplaysCut
 from .cut_relay import TestRelayCut
 from .doors import TestDoors, TestOpenTransactions
 from .edits import TestEdits
@@ -88,6 +89,7 @@ __all__ = [
     "TestLate",
     "TestNarrowing",
     "TestOpenTransactions",
+    "TestPeopleCut",
     "TestProcesses",
     "TestProgress",
     "TestPurge",
@@ -99,6 +101,7 @@ __all__ = [
     "TestRenew",
     "TestReplay",
     "TestReplays",
+    "TestReplaysCut",
     "TestResolve",
     "TestRetain",
     "TestRoundTrips",

@@ -90,10 +90,7 @@ _ENDS: dict[str, Callable[[Granted], Settlement]] = {
 @lost
 class TestCut(Cuts):
     @pytest.mark.parametrize("shape", _SHAPES)
-    def test_an_enqueue(
-        self, store: Store, wired: tuple[Wire, Store], answers: bool, shape: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(calls, "BATCH", 1)
+    def test_an_enqueue(self, store: Store, wired: tuple[Wire, Store], answers: bool, shape: str) -> None:
         make, words = _SHAPES[shape]
 
         def prepare(store: Store) -> tuple[NewJob, list[NewJob]]:
@@ -112,7 +109,9 @@ class TestCut(Cuts):
             free = [job.id for job, word in zip(jobs, words, strict=True) if word == "new" and job.in_broker is None]
             assert sorted(taken_ids(store)) == sorted(free)
 
-        self._everywhere(store, wired, answers, prepare, lambda cut, given: cut.enqueue(given[1]), check)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calls, "BATCH", 1)
+            self._everywhere(store, wired, answers, prepare, lambda cut, given: cut.enqueue(given[1]), check)
 
     @pytest.mark.parametrize("handed_over", [False, True], ids=["has died", "was handed over"])
     def test_an_enqueue_of_a_job_that_meanwhile(

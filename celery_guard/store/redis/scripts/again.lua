@@ -5,7 +5,8 @@ local function replay(id, edit)
     if not row then
         return { 'missing' }
     end
-    if row.settled == given.mark then
+    if row.replayed == given.mark then
+        -- an earlier try of this very call has done it, whatever became of the job since
         return { 'replayed' }
     end
     if row.state ~= 'dead' then
@@ -24,7 +25,7 @@ local function replay(id, edit)
         fence = count(row.fence) + 1, deadline = row.deadline and tonumber(row.deadline) > NOW and row.deadline or false,
         due = NOW, finished = false, keep_until = false, relay = false, failure_class = false, cause = false, progress = false,
         replays = count(row.replays) + 1, attempts = 0, crashes = 0, retries = 0, publications = 0, refusals = 0, interruptions = 0,
-        cancel = 0, asked = false, told = 0, settled = given.mark,
+        cancel = 0, asked = false, told = 0, replayed = given.mark,
     }
     if edit then
         to.generation, to.fingerprint = edit.generation + 1, edit.fingerprint or false

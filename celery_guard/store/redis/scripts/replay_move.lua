@@ -1,13 +1,16 @@
 -- uses: store batch
 -- Change the state of a replay, if it is one of `was` and this is its wave; or go on to the next wave.
 local found = batch(given.id)
-if not found or (given.wave and found.wave ~= given.wave) then
+if not found then
     return 0
 end
 local index = STORE .. 'replay:' .. given.id
-if given.mark and found.moved == given.mark then
+if found.moved == given.mark then
     -- an earlier try of this very call has done it
     return 1
+end
+if given.wave and found.wave ~= given.wave then
+    return 0
 end
 local fits = false
 for _, state in ipairs(given.was) do

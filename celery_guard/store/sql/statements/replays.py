@@ -59,8 +59,8 @@ def candidates(ids: Collection[str]) -> Select[Any]:
 
 
 def placed(id: str, ids: Collection[str]) -> Select[Any]:
-    """Which of these jobs are in the replay already. Not joined, for the same reason."""
-    return select(replay.c.job).where(replay.c.batch == id, replay.c.job.in_(ids))
+    """Which of these jobs are in the replay already, and where. Not joined, for the same reason."""
+    return select(replay.c.job, replay.c.position).where(replay.c.batch == id, replay.c.job.in_(ids))
 
 
 def put() -> Insert:
