@@ -163,13 +163,15 @@ class SqlStore(SqlOperators):
 
     def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
         """Take due rows to publish, oldest due first."""
+        taken = None
         if self._traits.one_statement:
             taken = self._database.quick(lambda link, again: relay.take_at_once(link, token, limit, hold))
-            if taken is not None:
-                return taken
-        return self._passing_locked(
-            lambda connection, skip_locked: relay.take(connection, token, limit, hold, skip_locked=skip_locked)
-        )
+        if taken is None:
+            taken = self._passing_locked(
+                lambda connection, skip_locked: relay.take(connection, token, limit, hold, skip_locked=skip_locked)
+            )
+        self._bell.took(len(taken))
+        return taken
 
     def sent(self, token: str, ids: Sequence[str], suspect_after: timedelta) -> int:
         """Mark rows as published; how many still carried the token."""

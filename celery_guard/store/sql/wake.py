@@ -4,6 +4,14 @@ PostgreSQL calls with NOTIFY, heard on a connection of its own. A transaction po
 have none: then the time simply runs out, and the relay looks again. A pooler is known by the session: it is not the one that was
 connected to. Nobody listens there, since a LISTEN would stay on a session that is somebody else's next. What the store of
 this very process accepted is heard in every case.
+
+Transactions that have called NOTIFY commit one after the other, so a relay is called only while it rests. It says so by an advisory lock of the session
+that listens, which whoever accepts a job tries to share until its transaction ends::
+
+    relay:   looks, finds nothing    takes the lock    looks once more, finds nothing    sleeps                     is woken
+    sender:                                                                  cannot share the lock: calls, commits
+
+A sender that could share it has not called, and the relay cannot have the lock until that one's job can be seen. A relay that is busy gives the lock back.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from .statements.accept import CHANNEL
+from .statements.accept import CHANNEL, REST_CLASS, RESTS
 
 __all__ = ["Bell", "PostgresBell"]
 
@@ -27,6 +35,12 @@ logger = logging.getLogger("celery_guard.store")
 
 #: How long a relay goes on without hearing before it tries to listen again, and how long a try may take. Seconds.
 _DEAF = 10
+
+#: How long a relay that listens and is not called waits before it looks again, and tries to rest. Seconds.
+_RESTLESS = 0.05
+
+#: So many batches in a row, without a rest between them, and a relay is busy.
+_BUSY = 2
 
 
 class Bell:
@@ -38,6 +52,9 @@ class Bell:
     def ring(self) -> None:
         """There may be work."""
         self._rung.set()
+
+    def took(self, count: int) -> None:
+        """A relay of this process has taken so many jobs."""
 
     def wait(self, timeout: timedelta) -> bool:
         """Whether there was a hint before the time was over."""
@@ -68,6 +85,9 @@ class PostgresBell(Bell):
         self._ear: socket.socket | None = None
         self._mouth: socket.socket | None = None
         self._waiting = threading.Lock()
+        #: Whoever accepts a job calls this session.
+        self._rests = False
+        self._batches = 0
 
     def ring(self) -> None:
         """There may be work."""
@@ -83,13 +103,30 @@ class PostgresBell(Bell):
             # Another thread has the connection's ear.
             return super().wait(timeout)
         try:
+            self._batches = 0
             return self._listen(time.monotonic() + max(0.0, timeout.total_seconds()))
         finally:
             self._waiting.release()
 
+    def took(self, count: int) -> None:
+        """A relay of this process has taken so many jobs; one that has enough to do needs no calls."""
+        if not (count and self._rests):
+            return
+        self._batches += 1
+        if self._batches >= _BUSY and self._waiting.acquire(blocking=False):
+            try:
+                self._rise()
+            finally:
+                self._waiting.release()
+
     def _listen(self, until: float) -> bool:
         if self._ear is None:
             self._ear, self._mouth = _pair()
+        if self._listening() is not None and not self._rests:
+            if self._rest():
+                # what came before was not called for
+                return True
+            until = min(until, time.monotonic() + _RESTLESS)
         while True:
             called = self._called(self._listening())
             if self._rung.is_set() or called:
@@ -128,11 +165,39 @@ class PostgresBell(Bell):
             if session != connection.info.backend_pid:
                 connection.close()
                 return None
+            # what is heard while a statement runs is handed over there, and to nobody else
+            connection.add_notify_handler(lambda call: self._rung.set())
             connection.execute(f"LISTEN {CHANNEL}")
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _rest(self) -> bool:
+        """Be called from now on. False where others are, or somebody has not called and not committed yet; or where the connection is lost."""
+        for number in RESTS:
+            try:
+                ((self._rests,),) = self._connection.execute(
+                    "SELECT pg_try_advisory_lock(%s, %s)", (REST_CLASS, number)
+                ).fetchall()
+            except self._error:
+                self._lose()
+                return False
+            if self._rests:
+                return True
+        return False
+
+    def _rise(self) -> None:
+        """Be called no more."""
+        self._rests = False
+        try:
+            self._connection.execute("SELECT pg_advisory_unlock_all()")
+        except self._error:
+            self._lose()
+
+    def _lose(self) -> None:
+        connection, self._connection, self._rests = self._connection, None, False
+        connection.close()
 
     def _called(self, connection: Any) -> bool:
         """Whether a call has arrived, on a connection that may have died meanwhile."""
@@ -141,8 +206,7 @@ class PostgresBell(Bell):
         try:
             connection.pgconn.consume_input()
         except self._error:
-            self._connection = None
-            connection.close()
+            self._lose()
             return False
         called = False
         while connection.pgconn.notifies() is not None:

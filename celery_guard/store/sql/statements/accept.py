@@ -26,6 +26,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
     null,
     select,
     text,
@@ -45,6 +46,8 @@ from . import fixed, given, number
 __all__ = [
     "CHANNEL",
     "KEYS_TRIED",
+    "RESTS",
+    "REST_CLASS",
     "accept",
     "accept_job",
     "accept_many",
@@ -63,6 +66,9 @@ __all__ = [
 
 #: Where PostgreSQL says that there may be work.
 CHANNEL = "celery_guard"
+
+#: PostgreSQL: relays that rest hold one of these advisory locks each, as (class, number), so that they are called.
+REST_CLASS, RESTS = 0x67756172, (0, 1)
 
 _WRITTEN_AS_GIVEN = (
     "id", "task", "queue", "tenant", "kind", "key_hash", "held_key", "fingerprint", "holder", "reason",
@@ -121,7 +127,7 @@ def accept(keyed: bool, notify: bool, scheduled: bool, in_broker: bool) -> Selec
         A: takes the lock, inserts                                     commits
         B:                            the lock is taken: not free                 finds A's row: a duplicate
     """
-    called = func.pg_notify(CHANNEL, "") if notify else null()
+    called = _called() if notify else null()
     row = _new_job(scheduled, in_broker)
     new = select(*row.values())
     if not keyed:
@@ -156,7 +162,7 @@ def accept_many(notify: bool, scheduled: bool) -> Select[Any]:
     body = func.decode(jobs.c.body, literal_column("'base64'"), type_=LargeBinary)
     letters = select(jobs.c.id, body.label("body"), jobs.c.headers, jobs.c.delivery)
     accepted, letter = _both(row, new.order_by(jobs.c.place), letters.cte("letters"))
-    called = select(func.pg_notify(CHANNEL, "")).select_from(accepted).limit(1).cte("called") if notify else None
+    called = select(_called()).select_from(accepted).limit(1).cte("called") if notify else None
     answer = (
         select(turn.c.place, accepted.c.id, turn.c.held, turn.c.free)
         .select_from(turn.outerjoin(accepted, accepted.c.id == turn.c.id))
@@ -213,9 +219,22 @@ def _try_lock(key: ColumnElement[Any]) -> ColumnElement[bool]:
     return func.pg_try_advisory_xact_lock(func.hashtextextended(key, literal_column("0")))
 
 
+def _called() -> ColumnElement[Any]:
+    """PostgreSQL: say that there may be work, if a relay rests.
+
+    Transactions that have called commit one after the other, in the whole server, each with its wait for the disk. So nobody calls while no relay
+    rests, and the lock that says so is kept to the end: a relay cannot rest until what it was not called for can be seen.
+    """
+    nobody_rests = [
+        func.pg_try_advisory_xact_lock_shared(literal_column(str(REST_CLASS)), literal_column(str(rest)))
+        for rest in RESTS
+    ]
+    return case((not_(and_(*nobody_rests)), func.pg_notify(CHANNEL, "")))
+
+
 def call() -> Select[Any]:
-    """PostgreSQL: say that there may be work."""
-    return select(func.pg_notify(CHANNEL, ""))
+    """PostgreSQL: say that there may be work, if a relay rests."""
+    return select(_called())
 
 
 def try_key() -> Select[Any]:
@@ -299,7 +318,7 @@ def carry_on_at_once(notify: bool) -> Select[Any]:
         select(moved.c.id, moved.c.generation, *message.values()),
         include_defaults=False,
     )
-    called = func.pg_notify(CHANNEL, "") if notify else null()
+    called = _called() if notify else null()
     return select(moved.c.id, called).add_cte(letter.cte("letter"))
 
 
