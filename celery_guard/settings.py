@@ -109,8 +109,8 @@ class Settings(BaseModel):
     poll: _Positive = _seconds(1, "How long an idle relay waits at most before it looks again for jobs that are due.")
     notify: bool = Field(
         default=True,
-        description="Wake relays through the database where it can (NOTIFY on PostgreSQL, a list on Redis). Turn it off on PostgreSQL with "
-        "thousands of commits a second: notifying commits queue behind one lock.",
+        description="Wake relays that rest through the database where it can (NOTIFY on PostgreSQL, a list on Redis). Off, they look again after "
+        "a while.",
     )
     publish_attempts: _Count = Field(
         default=10,

@@ -12,7 +12,7 @@ def open_store(url: str, *, notify: bool = True, pool_size: int = 5, pool_timeou
 
     Args:
         url: for example ``postgresql+psycopg://user@host/shop``, ``mysql+pymysql://…`` or ``sqlite:///guard.db``.
-        notify: wake idle relays with NOTIFY on PostgreSQL. Off, they poll, as on the other databases.
+        notify: wake relays that rest with NOTIFY on PostgreSQL. Off, they poll, as on the other databases.
         pool_size: connections that one process opens at most; on PostgreSQL one more for a relay that listens.
         pool_timeout: how long to wait for one of them, in seconds.
 

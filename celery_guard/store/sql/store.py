@@ -163,9 +163,8 @@ class SqlStore(SqlOperators):
 
     def take(self, token: str, limit: int, hold: timedelta) -> list[Outgoing]:
         """Take due rows to publish, oldest due first."""
-        taken = None
-        if self._traits.one_statement:
-            taken = self._database.quick(lambda link, again: relay.take_at_once(link, token, limit, hold))
+        at_once = self._traits.one_statement
+        taken = self._database.quick(lambda link, _: relay.take_at_once(link, token, limit, hold)) if at_once else None
         if taken is None:
             taken = self._passing_locked(
                 lambda connection, skip_locked: relay.take(connection, token, limit, hold, skip_locked=skip_locked)
