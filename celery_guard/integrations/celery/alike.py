@@ -22,6 +22,7 @@ from celery.app import base as celery_base
 from celery.app import routes as celery_routes
 from kombu import Producer, messaging
 
+from . import capture as own_capture
 from .capture import Captured, capture, decode, encoded
 
 __all__ = ["Alike", "by_celery_alone", "is_of"]
@@ -32,6 +33,10 @@ _OF_A_CALL = {"argsrepr": None, "kwargsrepr": None}
 _PLAIN = (type(None), bool, int, float, str)
 #: Options that Celery gives with each send of a task: the task, and how its handle is made.
 _OF_THE_TASK = frozenset({"task_type", "result_cls"})
+#: What is called of a router.
+_OF_ROUTERS = ("route", "lookup_route", "query_router", "expand_destination")
+#: What a router of Celery's own has, and no method of another's.
+_OF_A_ROUTER = frozenset({"app", "queues", "routes", "create_missing"})
 _BEFORE, _AFTER, _SENT = signals.before_task_publish, signals.after_task_publish, signals.task_sent
 
 
@@ -93,17 +98,22 @@ def _is_plain(options: Mapping[str, Any]) -> bool:
 def by_celery_alone(app: Celery) -> bool:
     """Whether nobody has a hand in what is built. Checked for each message: a caller's generator may do anything in between."""
     amqp = app.amqp
+    router, creates = amqp.router, amqp.create_task_message
     return (
         not (_BEFORE.receivers or _AFTER.receivers or _SENT.receivers)
         and type(amqp) is celery_amqp.AMQP
-        and type(amqp.router) is celery_routes.Router
-        and all(type(route) is celery_routes.MapRoute for route in amqp.router.routes)
+        and type(amqp.queues) is celery_amqp.Queues
+        and type(router) is celery_routes.Router
+        and vars(router).keys() <= _OF_A_ROUTER
+        and all(type(route) is celery_routes.MapRoute for route in router.routes)
         and "as_task_v2" not in vars(amqp)
+        # a method of Celery's own, or the guard's choice between two
+        and (is_of(getattr(creates, "__func__", None), celery_amqp) or is_of(creates, own_capture))
         and app.current_worker_task is None
         and is_of(type(app).send_task, celery_base)
         and is_of(amqp.send_task_message, celery_amqp)
         and is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
-        and is_of(celery_routes.Router.route, celery_routes)
+        and all(is_of(getattr(celery_routes.Router, name), celery_routes) for name in _OF_ROUTERS)
         and is_of(celery_routes.MapRoute.__call__, celery_routes)
         and is_of(Producer.publish, messaging)
         and is_of(Producer._prepare, messaging)

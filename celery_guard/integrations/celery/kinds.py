@@ -78,11 +78,14 @@ class _Kind:
     """One kind of call, and what its jobs have in common."""
 
     model: NewJob
-    handle: Any
+    #: Type, backend and ``ignored`` of the handles: the first itself is its caller's, with what becomes of it.
+    handle: tuple[type, Any, Any]
     embed: Any
     #: Texts with places for what differs.
     headers: str
     delivery: str
+    #: The queue it goes to; of all the others, which may be many, nothing is kept.
+    queue: Any = None
     #: Whether a second job was what was worked out.
     proven: bool = False
     #: How often it was.
@@ -121,6 +124,9 @@ class Kinds:
         kind = self._kinds.get((len(args), tuple(kwargs)))
         if kind is None or not kind.proven:
             return None
+        if self._queue(kind.model) != kind.queue:
+            self._kinds.clear()
+            return None
         kind.used += 1
         if self._kept and kind.used % _PROVE_EVERY == 0:
             return None
@@ -129,12 +135,13 @@ class Kinds:
                 self.task.__header__(*args, **kwargs)
             who = identify(self._contract, self._contract.scope, self._signature, args, kwargs, secret=self._secret)
             job = self._job(kind, args, kwargs, who, self._new_id(), time.time())
+            if job is None:
+                return None
+            of, backend, ignored = kind.handle
+            handle: Any = of(job.id, backend=backend, task_name=self.task.name)
+            handle.ignored = ignored
         except Exception:  # noqa: BLE001 - on the way through apply_async it is said what is wrong
             return None
-        if job is None:
-            return None
-        handle = type(kind.handle)(job.id, backend=kind.handle.backend, task_name=self.task.name)
-        handle.ignored = kind.handle.ignored
         return job, handle
 
     def learn(self, args: Any, kwargs: Any, job: NewJob, handle: Any) -> None:
@@ -156,7 +163,9 @@ class Kinds:
             self._kinds.clear()
         if names not in self._kinds:
             if len(self._kinds) < _MOST_KINDS:
-                self._kinds[names] = _kind_of(job, handle)
+                self._kinds[names] = found = _kind_of(job, handle)
+                if found is not None:
+                    found.queue = self._queue(job)
         elif known is not None and not known.proven:
             known.proven = alike is True
             if not known.proven:
@@ -165,8 +174,7 @@ class Kinds:
     def _is_alike(self, kind: _Kind, args: Any, kwargs: Any, job: NewJob, handle: Any) -> bool | None:
         """Whether this job is what is worked out of its call; None where nothing can be."""
         created = json.loads(job.payload.headers)[HEADER]["created"]
-        known = kind.handle
-        if (type(handle), handle.backend, handle.ignored) != (type(known), known.backend, known.ignored):
+        if _seen(handle) != kind.handle:
             return False
         # who it is was asked of the contract once, and is not again
         who = Identity(job.key, job.fingerprint, job.tenant, "")
@@ -195,6 +203,9 @@ class Kinds:
             model.delay, model.deadline, model.deadline_in, model.in_canvas, model.parent_id, id, model.group_id, id,
         )  # fmt: skip
 
+    def _queue(self, job: NewJob) -> Any:
+        return self.task.app.amqp.queues.get(job.queue)
+
     def hold(self) -> bool:
         """Whether what is worked out now is what would go through; looked at every so many calls."""
         self._calls -= 1
@@ -211,25 +222,28 @@ class Kinds:
         from .task import GuardedTask
 
         task, runtime, app = self.task, self._runtime, self.task.app
-        contract, kind = runtime.contract_of(task), type(task)
+        contract = runtime.contract_of(task)
+        kind: Any = type(task)
         if contract is None or not (
             not app.conf.task_always_eager
             and vars(app).get("send_task") is runtime.sender
             and kind.apply_async is GuardedTask.apply_async
+            # what the guard's calls: another base may stand between
+            and super(GuardedTask, kind).apply_async is Task.apply_async  # type: ignore[misc]
             and is_of(Task.apply_async, celery_task)
             and all(is_of(getattr(kind, name), celery_task) for name in _OF_TASKS)
             and vars(task).keys().isdisjoint((*_OF_TASKS, "apply_async"))
         ):
             return False
         shape, conf, amqp = runtime.shape_of(task), app.conf, app.amqp
-        router, queues = amqp.router, amqp.queues
         given = (
-            contract, task._get_exec_options(), task.ignore_result, task.serializer, conf, amqp, router, tuple(router.routes),
-            os.getpid(), queues, conf.changes,
+            contract, task._get_exec_options(), task.ignore_result, task.serializer, task.time_limit, task.soft_time_limit,
+            task._backend, app.backend, app.AsyncResult, app.thread_oid, conf.prefix, *conf.maps[1:], amqp, tuple(amqp.router.routes),
+            os.getpid(), len(amqp.queues.aliases), vars(amqp), conf.changes,
         )  # fmt: skip
-        if self._given != given:
+        if not _is_same(self._given, given):
             self._kinds.clear()
-            self._given = (*given[:-2], dict(queues), dict(conf.changes))
+            self._given = (*given[:-2], dict(vars(amqp)), dict(conf.changes))
         self._contract, self._signature = contract, shape.signature
         self._secret, self._limit = secret_for(contract, runtime.settings), runtime.settings.payload_limit
         return (
@@ -316,7 +330,18 @@ def _kind_of(job: NewJob, handle: Any) -> _Kind | None:
     embed = json.loads(job.payload.body)[2]
     # its body is of no use, and may be large
     model = replace(job, payload=StoredPayload(b"", "", ""))
-    return _Kind(model, handle, embed, _with_places(headers, places), _with_places(delivery, places))
+    return _Kind(model, _seen(handle), embed, _with_places(headers, places), _with_places(delivery, places))
+
+
+def _is_same(one: object, other: object) -> bool:
+    try:
+        return one == other
+    except Exception:  # noqa: BLE001 - anything may be set in a configuration, also what cannot be compared
+        return False
+
+
+def _seen(handle: Any) -> tuple[type, Any, Any]:
+    return type(handle), handle.backend, handle.ignored
 
 
 def _with_places(value: Mapping[str, Any], places: Mapping[str, str]) -> str:

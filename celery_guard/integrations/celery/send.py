@@ -38,7 +38,7 @@ from celery_guard.job.row import NewJob, StoredResult
 from celery_guard.job.state import Reason, State
 from celery_guard.job.verdict import Accepted, Buffered, Duplicate, Enqueued
 
-from .attempt import Collected, collecting, collector, current_attempt
+from .attempt import Collected, collector, current_attempt
 from .capture import ETA, Captured, capture
 from .groups import members_of
 from .hanging import once_it_can_be_written
@@ -61,6 +61,9 @@ __all__ = ["Sender"]
 
 #: Options that mean something hangs on the outcome under this very id.
 _CANVAS = ("group_id", "chord", "chain", "link", "link_error")
+
+#: The option by which one send is gathered, and none that is made meanwhile.
+_INTO = "guard_into"
 
 
 class Sender:
@@ -94,7 +97,7 @@ class Sender:
             name, options["task_type"] = ours, self._runtime.task_named(ours)
         task = options.get("task_type") or self._runtime.task_named(name)
         contract = self._runtime.contract_of(task)
-        gather = collector()
+        gather: Collected | None = options.pop(_INTO, None) or collector()
         leaves = contract is not None and self._runtime.leaves(task) and _is_new(task_id, gather)
         if leaves and not self._awaited(task_id):
             contract = None
@@ -109,7 +112,7 @@ class Sender:
         try:
             with building(self._runtime, name, guarded=contract is not None, new=new) as span:
                 return self._send(
-                    name, args or (), kwargs or {}, countdown, eta, task_id, task, contract, span, options
+                    name, args or (), kwargs or {}, countdown, eta, task_id, task, contract, span, gather, options
                 )
         except Exception as error:
             safe = said_safely(error, hidden_of(self._runtime, task, contract, args, kwargs))
@@ -120,9 +123,8 @@ class Sender:
 
     def _send(
         self, name: str, args: Any, kwargs: Any, countdown: Any, eta: Any, task_id: str | None, task: Any,
-        contract: Effective | None, span: EnqueueSpan, options: dict[str, Any],
+        contract: Effective | None, span: EnqueueSpan, gather: Collected | None, options: dict[str, Any],
     ) -> Any:  # fmt: skip
-        gather = collector()
         by_celery = gather is not None and gather.by_celery
         due = due_for(name) if contract is not None and task_id is None else None
         slot = None if due is None else due.slot()
@@ -162,12 +164,15 @@ class Sender:
             self._kinds = KeptKinds()
         return self._kinds.of(task, options)
 
-    def enqueue_one(self, kinds: Kinds, args: Any, kwargs: Any, all_the_way: Callable[[], Any]) -> Any:
-        """Write the job of one call, worked out or built ``all_the_way``; its handle, or what speaks against it."""
+    def enqueue_one(self, kinds: Kinds, args: Any, kwargs: Any, all_the_way: Callable[..., Any]) -> Any:
+        """Write the job of one call, worked out or built ``all_the_way``; its handle, or what speaks against it.
+
+        That one alone is gathered: what a function of the contract sends meanwhile, or a handler of a signal, is a send like any other.
+        """
         known = kinds.worked_out(args, kwargs)
         if known is None:
-            with collecting() as gathered:
-                result = all_the_way()
+            gathered = Collected()
+            result = all_the_way(**{_INTO: gathered})
             if not gathered.jobs:
                 return result
             known = gathered.jobs[0], result

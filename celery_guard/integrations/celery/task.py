@@ -215,9 +215,8 @@ class GuardedTask(Task):  # type: ignore[misc]
         sender = self._guard.sender
         kinds = None if more else sender.kinds_of(self, args, kwargs, options)
         if kinds is not None:
-            return sender.enqueue_one(
-                kinds, args or (), kwargs or {}, lambda: super(GuardedTask, self).apply_async(args, kwargs, **options)
-            )
+            all_the_way = functools.partial(super().apply_async, args, kwargs, **options)
+            return sender.enqueue_one(kinds, args or (), kwargs or {}, all_the_way)
         at_once = self.app.conf.task_always_eager and not more and self._guard.runs_eagerly(self)
         if not at_once or getattr(self, "_dump_pydantic_arguments", None) is not None:
             return super().apply_async(args, kwargs, *more, **options)

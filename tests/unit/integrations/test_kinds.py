@@ -11,12 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from celery import Celery, signals
+from celery import Celery, Task, signals
+from celery.app.amqp import Queues
 from celery.app.routes import MapRoute
+from celery.backends.cache import CacheBackend
+from celery.result import AsyncResult
 from kombu import Exchange, Queue
 from sqlalchemy import create_engine
 
-from celery_guard import Contract, KeyConflict, PayloadError
+from celery_guard import Contract, GuardedTask, KeyConflict, PayloadError
 from celery_guard.flow.context import running_job
 from celery_guard.integrations.celery import kinds
 from celery_guard.integrations.celery.attempt import collecting
@@ -164,6 +167,138 @@ def test_whatever_is_changed_in_between_each_call_has_the_job_that_goes_all_the_
     finally:
         signals.before_task_publish.disconnect(_stamp)
     assert worked_out > 20
+
+
+def _backend(task: Any) -> None:
+    task.backend = CacheBackend(app=task.app, backend="memory")
+
+
+def _backend_of_app(task: Any) -> None:
+    task.app._local.backend = task.app._backend_cache = CacheBackend(app=task.app, backend="memory")
+
+
+def _results(task: Any) -> None:
+    task.app.AsyncResult = task.app.subclass_with_self(type("Mine", (AsyncResult,), {}))
+
+
+def _address(task: Any) -> None:
+    task.app._local.oid = "another"
+
+
+def _defaults(task: Any) -> None:
+    task.app.add_defaults({"task_default_queue": "mail"})
+
+
+def _sender(task: Any) -> None:
+    task.app.conf.task_compression = "zlib"
+    for n in range(3):
+        task.delay(n)
+    vars(task.app.amqp).pop("send_task_message")
+
+
+def _one_router(task: Any) -> None:
+    router = task.app.amqp.router
+    plain = router.route
+    router.route = lambda options, *args, **named: plain({**options, "queue": "mail"}, *args, **named)
+
+
+def _alias(task: Any) -> None:
+    task.app.amqp.queues.add(_alias.queue)  # type: ignore[attr-defined]
+
+
+_alias.queue = Queue("mail", Exchange("a", type="topic"), alias="celery")  # type: ignore[attr-defined]
+
+
+def _odd(task: Any) -> None:
+    class Odd:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("is no one thing")
+
+    for n in range(3):
+        task.app.conf.of_theirs = Odd()
+        task.delay(n)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_backend, _backend_of_app, _results, _address, _defaults, _sender, _one_router, _alias, _odd],
+)
+def test_a_change_is_heard_at_the_next_call(
+    make_task: Callable[..., Any], written: list[NewJob], change: Callable[[Any], None]
+) -> None:
+    add = make_task()
+    for n in range(4):
+        add.delay(n)
+    change(add)
+    kind, state, _ = seen(add.delay(7))
+    wanted, (wanted_kind, expected, _) = all_the_way(add, (7,), {}, {})
+    assert comparable(written[-1]) == wanted
+    assert (kind, state["backend"], state["_ignored"]) == (wanted_kind, expected["backend"], expected["_ignored"])
+
+
+def test_limits_that_celery_refuses_are_refused(make_task: Callable[..., Any]) -> None:
+    add = make_task()
+    for n in range(4):
+        add.delay(n)
+    add.soft_time_limit, add.time_limit = 20, 10
+    with pytest.raises(ValueError, match="soft_time_limit"):
+        add.delay(4)
+
+
+class _Sends(Task):  # type: ignore[misc]
+    """A base of somebody's that has a hand in each send."""
+
+    abstract = True
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        return super().apply_async(args, kwargs, **options, headers={"of": f"call {args[0] % 4}"})
+
+
+class _Between(GuardedTask, _Sends):
+    abstract = True
+
+
+class _Queues(Queues):  # type: ignore[misc]
+    def __getitem__(self, name: str) -> Queue:
+        self.asked = getattr(self, "asked", 0) + 1
+        return Queue("even" if self.asked % 4 < 2 else "odd")
+
+
+def test_another_hand_is_seen(make_task: Callable[..., Any], sent: list[Any]) -> None:
+    between, queues, created = make_task(base=_Between), make_task(), make_task()
+    queues.app.amqp.queues_cls = _Queues
+    plain = created.app.amqp.create_task_message
+    created.app.amqp.create_task_message = lambda *args, **named: plain(*args, **named)
+    for n in range(5):
+        for add in (between, queues, created):
+            add.delay(n)
+    assert len(sent) == 15
+
+
+def test_what_is_sent_while_a_call_goes_all_the_way_is_a_send_like_any_other(make_task: Callable[..., Any]) -> None:
+    def key(x: Any, **_: Any) -> str:
+        other.delay(x)
+        return str(x)
+
+    add = make_task(Contract(key=lambda x, *_, **named: key(x)))
+    store = add.app.guard.store
+
+    @add.app.task(base=GuardedTask, name="other", shared=False)
+    def other(x: Any) -> None: ...
+
+    handles = [add.delay(n) for n in range(5)]
+    assert [store.job(handle.id).task for handle in handles] == ["add"] * 5
+    assert sorted(job.task for job in store.jobs()) == ["add"] * 5 + ["other"] * 5
+
+
+def test_what_becomes_of_the_first_handle_is_its_callers(make_task: Callable[..., Any]) -> None:
+    add = make_task()
+    first, second = add.delay(1), add.delay(2)
+    first.ignored, first.backend = True, None
+    third = add.delay(3)
+    assert (third.ignored, third.backend) == (second.ignored, second.backend)
 
 
 def test_another_thread_answers_to_its_own_address(
