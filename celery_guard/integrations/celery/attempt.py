@@ -60,6 +60,13 @@ class Collected:
         self.jobs.append(job)
         self.results.append(result)
 
+    def handles_of(self, results: list[Any], handles: list[Any]) -> list[Any]:
+        """Of the handles of all that was gathered those of these results: the caller's iterator, or a function of the contract, may have sent more."""
+        if len(handles) == len(results):
+            return handles
+        asked = {id(result) for result in results}
+        return [handle for handle, result in zip(handles, self.results, strict=True) if id(result) in asked]
+
 
 _collecting: ContextVar[Collected | None] = ContextVar("celery_guard_collecting", default=None)
 

@@ -124,7 +124,7 @@ class Kinds:
         kind = self._kinds.get((len(args), tuple(kwargs)))
         if kind is None or not kind.proven:
             return None
-        if self._queue(kind.model) != kind.queue:
+        if self._queue(kind.model) is not kind.queue:
             self._kinds.clear()
             return None
         kind.used += 1
@@ -268,21 +268,23 @@ class KeptKinds(threading.local):
     """Those that each thread keeps for ``delay`` and ``apply_async``."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[Any, ...], Kinds] = {}
+        #: None: seen once.
+        self._of: dict[tuple[Any, ...], Kinds | None] = {}
 
     def of(self, task: Any, options: Mapping[str, Any]) -> Kinds | None:
         """For a call with these options now; None where it has to go all the way."""
-        # names of one call each are not worth it
-        if not _is_steady(options) or "shadow" in options:
+        if not _is_steady(options):
             return None
         # 1 is True, and makes another message
         name = (task.name, *((name, type(value), value) for name, value in options.items()))
         found = self._of.get(name)
         if found is None or found.task is not task:
+            seen = name in self._of or not options
             if len(self._of) >= _MOST_KEPT:
                 self._of.clear()
-            found = self._of[name] = Kinds(task, options, kept=True)
-        return found if found.hold() else None
+            # options of one call each are not worth it
+            found = self._of[name] = Kinds(task, options, kept=True) if seen else None
+        return found if found is not None and found.hold() else None
 
 
 def _is_steady(options: Mapping[str, Any]) -> bool:

@@ -213,12 +213,13 @@ class Sender:
         return self._handles(gathered, await aenqueue(self._runtime.store, self._door(), gathered.jobs))
 
     async def aenqueue(self, gathered: Collected) -> Any:
-        """Write the one job that was gathered; its handle, or what speaks against it."""
-        [handle] = await self.aenqueue_many(gathered)
-        refusal = explain_refusal(gathered.jobs[0], handle.answer)
-        if refusal is not None:
-            raise refusal
-        return handle
+        """Write the job that was gathered, behind what a contract's function has sent meanwhile; its handle, or what speaks against one."""
+        handles = await self.aenqueue_many(gathered)
+        for job, handle in zip(gathered.jobs, handles, strict=True):
+            refusal = explain_refusal(job, handle.answer)
+            if refusal is not None:
+                raise refusal
+        return handles[-1]
 
     def _door(self) -> Door | None:
         return open_door(self._runtime) if self._runtime.meant else None

@@ -126,7 +126,7 @@ class GuardedTask(Task):  # type: ignore[misc]
         """
         collected, results = self._collected(calls, options)
         # nothing is gathered where Celery has run the calls at once (task_always_eager)
-        return self._guard.sender.enqueue_many(collected) if collected.jobs else results
+        return collected.handles_of(results, self._guard.sender.enqueue_many(collected)) if collected.jobs else results
 
     async def adelay(self, *args: Any, **kwargs: Any) -> Any:
         """As ``delay``, for coroutines: the row is written when this returns, and the event loop was not held up.
@@ -153,7 +153,9 @@ class GuardedTask(Task):  # type: ignore[misc]
     ) -> list[Any]:
         """As :meth:`enqueue_many`, for coroutines; see :meth:`adelay`."""
         collected, results = self._collected(calls, options)
-        return await self._guard.sender.aenqueue_many(collected) if collected.jobs else results
+        if not collected.jobs:
+            return results
+        return collected.handles_of(results, await self._guard.sender.aenqueue_many(collected))
 
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> Any:
         """As the tasks that Celery makes for Django have it; see :meth:`apply_async_on_commit`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_the_options_are_those_of_the_call(
     add = make_task()
     handles = [add.apply_async((n,), **options) for n in range(5)]
     assert [handle.id for handle in handles] == [job.id for job in written]
-    assert len(sent) == (5 if "shadow" in options else 2)
+    assert len(sent) == (3 if options else 2)
     wanted, said = all_the_way(add, (4,), {}, options)
     assert comparable(written[-1]) == wanted
     (kind, state, _), (wanted_kind, expected, _) = seen(handles[-1]), said
@@ -289,8 +290,24 @@ def test_what_is_sent_while_a_call_goes_all_the_way_is_a_send_like_any_other(mak
     def other(x: Any) -> None: ...
 
     handles = [add.delay(n) for n in range(5)]
-    assert [store.job(handle.id).task for handle in handles] == ["add"] * 5
-    assert sorted(job.task for job in store.jobs()) == ["add"] * 5 + ["other"] * 5
+    handles += add.enqueue_many([(n,) for n in range(5, 9)])
+    handles += [asyncio.run(add.adelay(9))]
+    assert [store.job(handle.id).task for handle in handles] == ["add"] * 10
+    assert sorted(job.task for job in store.jobs()) == ["add"] * 10 + ["other"] * 10
+
+
+def test_what_an_iterator_sends_has_no_handle_among_those_of_its_calls(make_task: Callable[..., Any]) -> None:
+    add = make_task()
+
+    def calls() -> Iterator[tuple[int]]:
+        for n in range(4):
+            add.delay(f"meanwhile {n}")
+            yield (n,)
+
+    handles = add.enqueue_many(calls())
+    args = [json.loads(add.app.guard.store.payload(handle.id).body)[0] for handle in handles]
+    assert args == [[n] for n in range(4)]
+    assert len(list(add.app.guard.store.jobs())) == 8
 
 
 def test_what_becomes_of_the_first_handle_is_its_callers(make_task: Callable[..., Any]) -> None:
@@ -454,12 +471,11 @@ def test_no_more_is_kept_than_is_worth_it(make_task: Callable[..., Any], monkeyp
     add = make_task()
     for n in range(12):
         add.apply_async((n,), time_limit=n + 1)
-        add.apply_async((n,), shadow=f"name {n}")
-    assert [dict(options)["time_limit"] for _, *options in _pairs(add._guard.sender._kinds._of)] == [11, 12]
-
-
-def _pairs(kept: Any) -> Any:
-    return [(name, *((option, value) for option, _, value in options)) for name, *options in kept]
+        add.apply_async((n,), priority=3)
+        assert len(add._guard.sender._kinds._of) <= 5
+    kept = add._guard.sender._kinds._of
+    # what is met once is not learned
+    assert {name: known for name, known in kept.items() if known is not None}.keys() == {("add", ("priority", int, 3))}
 
 
 def test_a_body_is_not_kept(make_task: Callable[..., Any]) -> None:
