@@ -11,6 +11,7 @@ from celery import Celery
 
 from celery_guard import Contract, GuardedTask
 from celery_guard.integrations.celery.send import Sender
+from celery_guard.job.row import NewJob
 
 
 @pytest.fixture
@@ -61,3 +62,16 @@ def make_task(make_app: Callable[..., Celery]) -> Callable[..., Any]:
         return add
 
     return make
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[NewJob]:
+    """The jobs that are written."""
+    plain, jobs = Sender._write, []
+
+    def write(self: Sender, new: Any, door: Any) -> Any:
+        jobs.extend(new)
+        return plain(self, new, door)
+
+    monkeypatch.setattr(Sender, "_write", write)
+    return jobs
