@@ -41,6 +41,7 @@ from celery_guard.job.row import Outgoing, StoredFailure
 from celery_guard.job.settlement import Settlement
 from celery_guard.job.state import ENDED, Kind, Reason, State
 from celery_guard.settings import Settings
+from celery_guard.store.bounds import SLOTS
 from celery_guard.store.protocol import Store
 
 from .sweep import Sweep
@@ -48,9 +49,6 @@ from .sweep import Sweep
 __all__ = ["Published", "Publisher", "Relay"]
 
 logger = logging.getLogger("celery_guard.relay")
-
-#: How many relays work on one store at the same time; the others wait for a slot.
-SLOTS = 2
 
 #: How soon an idle relay looks again at first; doubled up to the setting ``poll``.
 _IDLE_FROM = timedelta(milliseconds=20)

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["DOUBLINGS", "KEEP_CANCELLED", "KEEP_CARRIED", "KEEP_HANDLED", "KEEP_REFUSED", "SILENT", "TAKE_ROUNDS"]
+__all__ = [
+    "DOUBLINGS",
+    "KEEP_CANCELLED",
+    "KEEP_CARRIED",
+    "KEEP_HANDLED",
+    "KEEP_REFUSED",
+    "SILENT",
+    "SLOTS",
+    "TAKE_ROUNDS",
+]
 
 #: A job that was cancelled while it waited.
 KEEP_CANCELLED = timedelta(days=7)
@@ -23,6 +32,9 @@ KEEP_REFUSED = timedelta(days=90)
 
 #: A slot or process that has said nothing for so long is forgotten.
 SILENT = timedelta(days=1)
+
+#: How many relays work on one store at the same time; the others wait for a slot.
+SLOTS = 2
 
 #: What is published again and again is looked at ever later, up to 2 to this power.
 DOUBLINGS = 10

@@ -15,10 +15,11 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from celery_guard.job.row import NewJob, Outgoing
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Duplicate
 from celery_guard.store import open_store
 from celery_guard.store.protocol import Store
+from celery_guard.testing.conformance import builders
 from celery_guard.testing.conformance.builders import LONG, NONE, digest, ended, new_job, payload, retried
 from celery_guard.testing.conformance.moves import claim, found, start, take
 from celery_guard.testing.databases import database
@@ -90,8 +91,7 @@ def taken(store: Store, job: NewJob, hold: timedelta = LONG) -> list[Outgoing]:
 def handed_over(store: Store, delay: timedelta = LONG) -> NewJob:
     """The call that brings a job back which has handed itself over."""
     job = new_job(fingerprint=digest("a call"))
-    settlement = retried(start(store, job), reason=Reason.HANDED_OVER, delay=delay, charged=False, retried=False)
-    assert store.settle(settlement)
+    assert store.settle(builders.handed_over(start(store, job), delay=delay))
     return new_job(id=job.id, payload=payload(b"second"), fingerprint=digest("another call"))
 
 

@@ -11,7 +11,7 @@ checks, and observers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
@@ -25,7 +25,7 @@ from kombu import Producer, messaging
 from . import capture as own_capture
 from .capture import Captured, capture, decode, encoded
 
-__all__ = ["Alike", "by_celery_alone", "is_of"]
+__all__ = ["Alike", "are_of", "by_celery_alone", "is_of"]
 
 #: What differs from call to call, as if it did not.
 _OF_A_CALL = {"argsrepr": None, "kwargsrepr": None}
@@ -113,7 +113,7 @@ def by_celery_alone(app: Celery) -> bool:
         and is_of(type(app).send_task, celery_base)
         and is_of(amqp.send_task_message, celery_amqp)
         and is_of(celery_amqp.AMQP.as_task_v2, celery_amqp)
-        and all(is_of(getattr(celery_routes.Router, name), celery_routes) for name in _OF_ROUTERS)
+        and are_of(celery_routes, celery_routes.Router, _OF_ROUTERS)
         and is_of(celery_routes.MapRoute.__call__, celery_routes)
         and is_of(Producer.publish, messaging)
         and is_of(Producer._prepare, messaging)
@@ -123,3 +123,8 @@ def by_celery_alone(app: Celery) -> bool:
 def is_of(function: Any, module: ModuleType) -> bool:
     """Whether a function is the module's own. What wraps one may pass on all of its attributes, but is of another type."""
     return type(function) is FunctionType and function.__globals__ is module.__dict__
+
+
+def are_of(module: ModuleType, kind: type, names: Sequence[str]) -> bool:
+    """Whether all these methods of a class are the module's own."""
+    return all(is_of(getattr(kind, name, None), module) for name in names)

@@ -40,7 +40,7 @@ from celery_guard.flow.enqueue import refuse_large
 from celery_guard.job.envelope import HEADER
 from celery_guard.job.row import NewJob, StoredPayload
 
-from .alike import by_celery_alone, is_of
+from .alike import are_of, by_celery_alone, is_of
 from .runtime import runtime_of
 from .uuids import Uuids
 
@@ -231,7 +231,7 @@ class Kinds:
             # what the guard's calls: another base may stand between
             and super(GuardedTask, kind).apply_async is Task.apply_async  # type: ignore[misc]
             and is_of(Task.apply_async, celery_task)
-            and all(is_of(getattr(kind, name), celery_task) for name in _OF_TASKS)
+            and are_of(celery_task, kind, _OF_TASKS)
             and vars(task).keys().isdisjoint((*_OF_TASKS, "apply_async"))
         ):
             return False

@@ -150,7 +150,7 @@ class Sender:
         answer = self._write([job], self._door())[0]
         self._tell([job], [answer])
         span.answered(answer)
-        return self._enqueued(job, captured, answer if slot is None else answer_for(slot, answer))
+        return self._enqueued(job, captured.result, answer if slot is None else answer_for(slot, answer))
 
     def kinds_of(self, task: Any, args: Any, kwargs: Any, options: Mapping[str, Any]) -> Kinds | None:
         """The kinds of a call that starts a job by itself, out of which it may be worked out; None where it has to go all the way."""
@@ -181,10 +181,7 @@ class Sender:
         try:
             answer = self._write([job], self._door())[0]
             self._tell([job], [answer])
-            refusal = explain_refusal(job, answer)
-            if refusal is None:
-                return self._handle(result, answer)
-            raise refusal
+            return self._enqueued(job, result, answer)
         except Exception as error:
             contract = self._runtime.contract_of(kinds.task)
             safe = said_safely(error, hidden_of(self._runtime, kinds.task, contract, args, kwargs))
@@ -291,11 +288,11 @@ class Sender:
         )
         return draft, captured
 
-    def _enqueued(self, job: NewJob, captured: Captured, answer: Enqueued) -> Any:
+    def _enqueued(self, job: NewJob, result: Any, answer: Enqueued) -> Any:
         refusal = explain_refusal(job, answer)
         if refusal is not None:
             raise refusal
-        return self._handle(captured.result, answer)
+        return self._handle(result, answer)
 
     def _handles(self, gathered: Collected, answers: Sequence[Enqueued]) -> list[Any]:
         self._tell(gathered.jobs, answers)

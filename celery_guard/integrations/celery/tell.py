@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from celery import states
 from celery.exceptions import Reject
 
 from celery_guard.errors import JobFailed
@@ -98,8 +97,9 @@ class GoingOn:
         """Store RETRY, and then the end, if there is one."""
         self._backend.mark_as_retry(task_id, exc, traceback, request=request, **kwargs)
         try:
-            state, value = self._end(task_id) or (states.RETRY, None)
-            if state != states.RETRY:
+            end = self._end(task_id)
+            if end is not None:
+                state, value = end
                 self._backend.store_result(task_id, value, state, request=request)
         except Exception as error:  # noqa: BLE001 - whatever ails the store, or what is stored: the job goes on as it is settled
             logger.warning(

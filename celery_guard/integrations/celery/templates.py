@@ -13,7 +13,6 @@ import sys
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from kombu.utils.uuid import uuid
 
 from celery_guard.job.row import Outgoing, StoredPayload
 
-from .alike import is_of
+from .alike import are_of
 from .uuids import Uuids
 
 __all__ = ["Templates", "tag_at_little_cost", "templates_for"]
@@ -145,19 +144,15 @@ def templates_for(channel: Any, count: int) -> Templates | None:
         redis is not None
         and kind.__module__ == redis.__name__
         and vars(channel).keys().isdisjoint((*_OF_CHANNELS, *_OF_REDIS))
-        and _are_of(messaging, Producer, _OF_PRODUCERS)
-        and _are_of(virtual, kind, _OF_CHANNELS)
-        and _are_of(redis, kind, _OF_REDIS)
-        and _are_of(redis, redis.PublishBatch, ("publish", "add"))
+        and are_of(messaging, Producer, _OF_PRODUCERS)
+        and are_of(virtual, kind, _OF_CHANNELS)
+        and are_of(redis, kind, _OF_REDIS)
+        and are_of(redis, redis.PublishBatch, ("publish", "add"))
     )
     return Templates(channel) if alone else None
 
 
 def tag_at_little_cost(channel: Any) -> None:
     """Have a virtual channel draw the tags of its deliveries many at a time, where it draws them as kombu does."""
-    if _are_of(virtual, type(channel), ("_next_delivery_tag",)) and virtual.uuid is uuid:
+    if are_of(virtual, type(channel), ("_next_delivery_tag",)) and virtual.uuid is uuid:
         channel._next_delivery_tag = Uuids()
-
-
-def _are_of(module: ModuleType, kind: type, names: Sequence[str]) -> bool:
-    return all(is_of(getattr(kind, name, None), module) for name in names)

@@ -20,6 +20,7 @@ __all__ = [
     "digest",
     "ended",
     "failure",
+    "handed_over",
     "keyed",
     "new_id",
     "new_job",
@@ -89,6 +90,12 @@ def succeeded(granted: Granted, **given: Any) -> Settlement:
 def dead(granted: Granted, **given: Any) -> Settlement:
     """The attempt failed for good; by default Celery needs not be told."""
     return _owned(granted, given, state=State.DEAD, told=True, reason=Reason.FAILED, failure=failure())
+
+
+def handed_over(granted: Granted, **given: Any) -> Settlement:
+    """The job hands itself over to others, the last of whom brings its id back."""
+    values = {"reason": Reason.HANDED_OVER, "delay": LONG, "charged": False, "retried": False}
+    return retried(granted, **{**values, **given})
 
 
 def retried(granted: Granted, **given: Any) -> Settlement:

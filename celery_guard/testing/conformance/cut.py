@@ -18,6 +18,7 @@ from celery_guard.store import calls
 from celery_guard.store.protocol import Store
 from celery_guard.testing.wire import Wire
 
+from . import builders
 from .builders import (
     LONG,
     NONE,
@@ -47,10 +48,6 @@ from .moves import (
 )  # fmt: skip
 
 __all__ = ["TestCut"]
-
-
-def _handed_over(granted: Granted) -> Settlement:
-    return retried(granted, reason=Reason.HANDED_OVER, delay=LONG, charged=False, retried=False)
 
 
 def _like(holder: NewJob, **given: Any) -> NewJob:
@@ -83,7 +80,7 @@ _ENDS: dict[str, Callable[[Granted], Settlement]] = {
     "dead": dead,
     "cancelled": lambda granted: dead(granted, state=State.CANCELLED, reason=None, failure=None),
     "unknown": lambda granted: dead(granted, state=State.UNKNOWN, reason=None),
-    "handed over": _handed_over,
+    "handed over": builders.handed_over,
 }
 
 
@@ -124,7 +121,7 @@ class TestCut(Cuts):
             granted = store.claim(job.id, "worker-1", LONG)
             if isinstance(granted, Granted):
                 seen.add(job.id)
-                assert store.settle(_handed_over(granted) if handed_over else dead(granted))
+                assert store.settle(builders.handed_over(granted) if handed_over else dead(granted))
                 if not handed_over:
                     accept(store, new_job(key=job.key, fingerprint=digest("another call"), delay=LONG))
 
@@ -146,7 +143,7 @@ class TestCut(Cuts):
 
         def prepare(store: Store) -> NewJob:
             job = new_job(fingerprint=digest("a call"))
-            assert store.settle(_handed_over(start(store, job)))
+            assert store.settle(builders.handed_over(start(store, job)))
             return new_job(id=job.id, payload=payload(b"second"), fingerprint=digest("another call"))
 
         def check(store: Store, back: NewJob, said: Any) -> None:
@@ -256,7 +253,7 @@ class TestCut(Cuts):
         def prepare(store: Store) -> tuple[Granted, NewJob]:
             job = keyed(new_id())
             granted = start(store, job)
-            assert not back or store.settle(_handed_over(granted))
+            assert not back or store.settle(builders.handed_over(granted))
             id, key = (job.id, None) if back else (new_id(), job.key)
             return start(store), new_job(id=id, key=key, payload=payload(b"second"), fingerprint=digest("another call"))
 

@@ -11,12 +11,12 @@ import pytest
 
 from celery_guard.errors import GuardError, StoreUnavailableError, WrongDatabaseError
 from celery_guard.job.row import NewJob
-from celery_guard.job.state import Reason, State
+from celery_guard.job.state import State
 from celery_guard.job.verdict import Accepted, Busy, Conflict, Duplicate, Enqueued
 from celery_guard.store.door import AttemptDoor
 from celery_guard.store.protocol import Door, Store
 
-from .builders import LONG, keyed, new_id, new_job, payload, retried
+from .builders import LONG, handed_over, keyed, new_id, new_job, payload
 from .crowd import together
 from .moves import accept, claim, eventually, found, lease_of, start, succeed, take, taken_ids
 from .subject import Caller, Callers, Subject
@@ -138,8 +138,7 @@ class TestDoors:
 
     def test_a_job_that_was_handed_over_comes_back_with_the_transaction(self, store: Store, caller: Callers) -> None:
         job, program = new_job(), caller()
-        handed_over = retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, retried=False, charged=False)
-        assert store.settle(handed_over)
+        assert store.settle(handed_over(start(store, job)))
         back = new_job(id=job.id, payload=payload(b"second"))
         assert _enqueue(store, program, back) == [Accepted(job.id)]
         program.rollback()
@@ -232,8 +231,7 @@ class TestOpenTransactions:
         job, program = new_job(), caller()
         program.write("before")
         _look(store, program)
-        handed_over = retried(start(store, job), reason=Reason.HANDED_OVER, delay=LONG, retried=False, charged=False)
-        assert store.settle(handed_over)
+        assert store.settle(handed_over(start(store, job)))
         back = new_job(id=job.id, payload=payload(b"second"))
         assert _enqueue(store, program, back) == [Accepted(job.id)]
         program.commit()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from celery import Celery
 
-from celery_guard import Contract, GuardedTask
+from celery_guard import Contract, Guard, GuardedTask
 from celery_guard.integrations.celery.send import Sender
 from celery_guard.job.row import NewJob
 
@@ -75,3 +75,14 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[NewJob]:
 
     monkeypatch.setattr(Sender, "_write", write)
     return jobs
+
+
+@pytest.fixture
+def shared(store_url: str) -> Iterator[Celery]:
+    """An app whose store is on each database in turn."""
+    app = Celery("shared", broker="memory://", set_as_current=False, task_always_eager=True)
+    app.guard = Guard(app, store=store_url)
+    app.guard.store.upgrade()
+    yield app
+    app.guard.store.close()
+    app.close()

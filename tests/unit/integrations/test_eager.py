@@ -46,17 +46,6 @@ def row(app: Celery, id: str) -> Any:
 
 
 @pytest.fixture
-def shared(store_url: str) -> Iterator[Celery]:
-    """An app whose store is on each database in turn."""
-    app = Celery("shared", broker="memory://", set_as_current=False, task_always_eager=True)
-    app.guard = Guard(app, store=store_url)
-    app.guard.store.upgrade()
-    yield app
-    app.guard.store.close()
-    app.close()
-
-
-@pytest.fixture
 def shop(shared: Celery) -> Iterator[Engine]:
     """The user's own connections to the store's database, with savepoints as SQLAlchemy repairs them for SQLite."""
     engine = create_engine(shared.guard.settings.store, poolclass=NullPool)

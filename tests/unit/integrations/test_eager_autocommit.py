@@ -10,19 +10,14 @@ from celery import Celery
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from celery_guard import Guard, GuardedTask
+from celery_guard import GuardedTask
 from celery_guard.flow.context import ownership_of
 from celery_guard.job.state import State
 
 
 @pytest.fixture
-def app(store_url: str) -> Iterator[Celery]:
-    app = Celery("autocommit", broker="memory://", set_as_current=False, task_always_eager=True)
-    app.guard = Guard(app, store=store_url)
-    app.guard.store.upgrade()
-    yield app
-    app.guard.store.close()
-    app.close()
+def app(shared: Celery) -> Celery:
+    return shared
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from sqlalchemy.sql.dml import Delete, Insert, Update
 from sqlalchemy.sql.selectable import CTE, Select
 
 from celery_guard.job.state import Reason, State
+from celery_guard.store.bounds import SLOTS
 from celery_guard.store.sql.clock import now
 from celery_guard.store.sql.tables import job, payload, store
 
@@ -68,7 +69,7 @@ __all__ = [
 CHANNEL = "celery_guard"
 
 #: PostgreSQL: relays that rest hold one of these advisory locks each, as (class, number), so that they are called.
-REST_CLASS, RESTS = 0x67756172, (0, 1)
+REST_CLASS, RESTS = 0x67756172, range(SLOTS)
 
 _WRITTEN_AS_GIVEN = (
     "id", "task", "queue", "tenant", "kind", "key_hash", "held_key", "fingerprint", "holder", "reason",
@@ -244,12 +245,7 @@ def try_key() -> Select[Any]:
 
 def keep_payload() -> Insert:
     """The message of a job that is about to be written with this generation."""
-    message = _message()
-    return insert(payload).from_select(
-        ["job", "generation", *message],
-        select(given("id"), given("generation", Integer), *message.values()),
-        include_defaults=False,
-    )
+    return _insert_payload(given("id"), given("generation", Integer))
 
 
 def accept_job(scheduled: bool, in_broker: bool) -> Insert:
@@ -312,14 +308,16 @@ def carry_on() -> Update:
 def carry_on_at_once(notify: bool) -> Select[Any]:
     """PostgreSQL: :func:`keep_payload`, :func:`carry_on` and the wake-up in one statement; answers with one row where it was moved."""
     moved = carry_on().returning(job.c.id, job.c.generation).cte("moved")
-    message = _message()
-    letter = insert(payload).from_select(
-        ["job", "generation", *message],
-        select(moved.c.id, moved.c.generation, *message.values()),
-        include_defaults=False,
-    )
+    letter = _insert_payload(moved.c.id, moved.c.generation)
     called = _called() if notify else null()
     return select(moved.c.id, called).add_cte(letter.cte("letter"))
+
+
+def _insert_payload(id: ColumnElement[str], generation: ColumnElement[int]) -> Insert:
+    message = _message()
+    return insert(payload).from_select(
+        ["job", "generation", *message], select(id, generation, *message.values()), include_defaults=False
+    )
 
 
 def has_message() -> Select[Any]:
