@@ -35,6 +35,30 @@ class Patience:
         """As many times as patient."""
         return replace(self, tries=self.tries * factor, seconds=self.seconds * factor)
 
+    def run(
+        self,
+        work: Callable[[bool], T],
+        passes: Callable[[BaseException], bool],
+        explained: Callable[[Exception], BaseException],
+        factor: int = 1,
+    ) -> T:
+        """Run work, which is told whether it is a repetition, and again while its errors may pass; ``factor`` times as patient.
+
+        Raises what ``explained`` makes of the last error.
+        """
+        try:
+            try:
+                return work(False)
+            except Exception as error:
+                if not passes(error):
+                    raise
+                return self.times(factor).repeat(lambda: work(True), passes, error)
+        except Exception as error:
+            said = explained(error)
+            if said is error:
+                raise
+            raise said from error
+
     def repeat(self, work: Callable[[], T], passes: Callable[[BaseException], bool], error: BaseException) -> T:
         """Go on after ``error``, the first try's, until ``work`` succeeds or patience ends; ``passes`` says which errors may pass.
 

@@ -86,18 +86,10 @@ class Server:
             return self._ask(("EVAL", found.text, 1, self.tag, *args))
 
     def _repeated(self, work: Callable[[bool], Any], patience: Patience, *, refused: bool = False) -> Any:
-        try:
-            try:
-                return work(False)
-            except Exception as error:
-                if not self._passes(error):
-                    raise
-                return patience.repeat(lambda: work(True), self._passes, error)
-        except Exception as error:
-            said = error if refused and isinstance(error, ResponseError) else explained(error, self.shown)
-            if said is error:
-                raise
-            raise said from error
+        def said(error: Exception) -> BaseException:
+            return error if refused and isinstance(error, ResponseError) else explained(error, self.shown)
+
+        return patience.run(work, self._passes, said)
 
     def _passes(self, error: BaseException) -> bool:
         if self._primary.after(error):

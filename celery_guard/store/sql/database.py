@@ -174,18 +174,8 @@ class Database:
 
     def repeated(self, work: Callable[[bool], T], patient: int = 1) -> T:
         """Run work on whatever connection it has, again as a whole while the driver's errors are transient."""
-        try:
-            try:
-                return work(False)
-            except Exception as error:
-                if not self._passes(error):
-                    raise
-                return self.patience.times(patient).repeat(lambda: work(True), self._passes, error)
-        except Exception as error:
-            said = explained(error, self._engine.dialect)
-            if said is error:
-                raise
-            raise said from error
+        dialect = self._engine.dialect
+        return self.patience.run(work, self._passes, lambda error: explained(error, dialect), patient)
 
     def _passes(self, error: BaseException) -> bool:
         return is_transient(error, self._engine.dialect)
